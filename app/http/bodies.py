@@ -1,4 +1,4 @@
-"""Read a request's body without ever holding more of it than allowed, and the headers that say what is wanted."""
+"""Request bodies, read within memory limits, and the request headers about media types and waiting."""
 
 import re
 from collections.abc import Callable
@@ -20,25 +20,25 @@ M = TypeVar("M", bound=BaseModel)
 
 _TWICE = re.compile(r'Detected duplicate key (".*") (at line \d+ column \d+)', re.DOTALL)
 
-# Bytes that are cut into strings and what is between them in one go, while no other thread of this process can run.
+# Bytes of a JSON body that are split at its quotes in one step. No other thread of this process runs in that time.
 _PIECE = 64 << 10
 
 
 def declared_length(request: Request) -> int | None:
-    """Content-Length, None for a chunked body."""
+    """The length of the request body by Content-Length; None for a chunked body."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def require_length(request: Request, limit: int) -> None:
-    """Refuse a body that says it is over the limit before a byte of it is read."""
+    """Refuse a request body whose declared length is over the limit, before any of it is read."""
     length = declared_length(request)
     if length is not None and length > limit:
         raise Refusal("body-too-large", f"The body is {length} bytes; the limit is {limit}")
 
 
 def room(request: Request, limit: int, supply: limits.Shares | None = None) -> limits.Share:
-    """A share of the memory for bodies, or of `supply`, of the declared length. It counts until it is closed."""
+    """A share of the memory for request bodies, or of `supply`, of the declared length. Close it after use."""
     require_length(request, limit)
     buffers = supply or request.app.state.services.buffers
     share: limits.Share = buffers.take(sender(request), declared_length(request) or 0)
@@ -46,7 +46,7 @@ def room(request: Request, limit: int, supply: limits.Shares | None = None) -> l
 
 
 async def read(request: Request, limit: int, share: limits.Share) -> bytes:
-    """The whole body, refused as soon as it passes the limit, or its caller holds too many bytes of bodies at once."""
+    """Read the whole request body. It is refused as soon as it exceeds the limit, or its caller's share of memory."""
     body = bytearray()
     async for piece in request.stream():
         if len(body) + len(piece) > limit:
@@ -58,13 +58,13 @@ async def read(request: Request, limit: int, share: limits.Share) -> bytes:
 
 
 async def until_gone(receive: Receive) -> None:
-    """Return when the client has gone. Its body has been read, or is not wanted."""
+    """Wait until the HTTP client disconnects. The rest of the request body, if any, is discarded."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def sender(request: Request) -> str:
-    """Who a body counts for: the caller's key, or the address of a caller without one."""
+    """The owner a request body counts for: the caller's API key, or the network address of a caller without one."""
     owner: str | None = getattr(request.state, "owner", None)
     return owner or network(request.client.host if request.client else "")
 
@@ -77,10 +77,11 @@ async def read_json(
     keys: int = limits.JSON_KEYS,
     small: int = limits.JSON_SMALL,
 ) -> T:
-    """What `form` makes of a body of JSON (RFC 8259): UTF-8, no NaN, at most 200 deep, no key twice in an object.
+    """Read a JSON request body (RFC 8259) and return what `form` makes of it.
 
-    `form` parses it, and may judge it. A body of too many parts is refused before that. One of more than `small` bytes
-    is looked at in a thread, few at once, and callers have their turns.
+    `form` parses the body and may check it: UTF-8, no NaN, at most 200 levels deep, no duplicate key in an object. A
+    body with too many parts is refused before. A body of more than `small` bytes is parsed in a thread, few at a time,
+    and callers take turns.
     """
     require_media_type(request, "application/json")
     services = request.app.state.services
@@ -107,14 +108,14 @@ async def read_json(
 
 
 def _require_few_parts(body: bytes, keys: int, values: int) -> None:
-    """Refuse what would become too many objects, by counting the marks of JSON that stand outside of strings.
+    """Refuse a JSON body that would become too many Python objects: count its punctuation outside of strings.
 
-    So the tree that is parsed has a bounded size, whatever the body's, and so has the list of what is wrong in it.
+    So the parsed tree has a bounded size, and so has the list of its errors.
     """
     if body.count(b":") <= keys and sum(map(body.count, (b",", b"[", b"{"))) <= values:
         return
-    # Without what is escaped, every second part between quotes is a string. Outside of strings nothing may be escaped:
-    # the parser stops there, whatever is counted after it.
+    # With escapes removed, every second part between quotes is a string. An escape outside of a string is invalid: the
+    # parser stops there, so a wrong count after it does not matter.
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
     colons = others = 0
     within = False
@@ -132,7 +133,10 @@ def _require_few_parts(body: bytes, keys: int, values: int) -> None:
 
 
 def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> M:
-    """What was sent as this model, or the refusal with what is wrong in it, the names of places in `omit` left out."""
+    """The request body as an instance of `model`, or a refusal that lists its errors.
+
+    Parts of an error's location that are in `omit` are left out.
+    """
     try:
         return model.model_validate(sent)
     except ValidationError as error:
@@ -143,12 +147,12 @@ def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> 
 
 
 def parse(body: bytes) -> object:
-    # The parser of pydantic. Its wrapper there lets the last of two equal keys win, and offers no choice.
+    # pydantic's parser, called directly: through pydantic the last of two equal keys would win, without a choice.
     return jiter.from_json(body, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 
 
 def require_media_type(request: Request, *taken: str) -> str:
-    """The body's media type, without its parameters, if it is one of `taken` and the body is not compressed."""
+    """The media type of a request body, without parameters. Refused if not one of `taken`, or if it is compressed."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise Refusal("unsupported-media-type", f"Send the body as it is; Content-Encoding is {encoding[:40]!r}")
@@ -160,7 +164,7 @@ def require_media_type(request: Request, *taken: str) -> str:
 
 
 def negotiate(request: Request, *offered: str) -> str:
-    """The offered media type the caller likes best (RFC 9110 section 12.5.1), the first one where it does not say."""
+    """The offered media type that the Accept header prefers (RFC 9110 section 12.5.1); the first one without it."""
     header = ", ".join(request.headers.getlist("accept"))
     if not header.strip():
         return offered[0]
@@ -190,7 +194,7 @@ def _accepted_type(part: str) -> tuple[str, float]:
 
 
 def preferred_wait(request: Request, longest: int) -> int | None:
-    """Seconds of `Prefer: wait=N` (RFC 7240), at most `longest`; a preference that makes no sense is ignored."""
+    """The seconds of the request header `Prefer: wait=N` (RFC 7240), at most `longest`; None if missing or invalid."""
     for preference in ",".join(request.headers.getlist("prefer")).split(","):
         name, _, value = preference.partition(";")[0].partition("=")
         if name.strip().lower() == "wait":

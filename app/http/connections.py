@@ -1,4 +1,4 @@
-"""The open connections of this process: how many one address and all together may have, and which make room."""
+"""The limits on open HTTP connections, for one address and for all, and which one is closed to make room."""
 
 import logging
 import resource
@@ -10,19 +10,22 @@ from warpdesk_server.app.kit.limits import FEWEST_CONNECTIONS, FILES_OF_OTHERS, 
 
 log = logging.getLogger("warpdesk.api")
 
-_MOST_FILES = 1 << 20  # some systems allow so many that a program that counts them does not end
+_MOST_FILES = 1 << 20  # some systems allow so many that a program which loops over all of them does not end
 _TOLD_EVERY = 60.0
 
 
 class Connection(Protocol):
-    """One that can be closed at once."""
+    """An HTTP connection that can be closed at once."""
 
     def evict(self) -> None: ...
 
 
 class Connections:
-    """Counts connections. Where all places are taken, one without a request under way is closed for a newcomer: of
-    those that never had a request the oldest, else the one whose last answer is longest ago."""
+    """The register of open HTTP connections, with a limit for each address and for all.
+
+    If all places are taken, a connection without a request in progress is closed for a new one. Closed is the oldest
+    one that never had a request, else the one whose last response is longest ago.
+    """
 
     def __init__(self, each: int, whole: int) -> None:
         self._shares = Shares("Connections", each=each, whole=whole, owner="address")
@@ -34,7 +37,7 @@ class Connections:
         self._logged_at = -_TOLD_EVERY
 
     def admit(self, connection: Connection, address: str) -> Share:
-        """The place of a new connection. Raises a Refusal where its address, or all together, have too many."""
+        """Register a new connection and return its place. Raises a Refusal if its address, or all, have too many."""
         try:
             share = self._shares.take(address)
         except Refusal as refusal:
@@ -50,12 +53,12 @@ class Connections:
         return share
 
     def begun(self, connection: Connection) -> None:
-        """It has a request, or is closed: it makes no room any more."""
+        """Note that a connection has a request, or is closed: it is no longer closed to make room."""
         self._new.pop(connection, None)
         self._idle.pop(connection, None)
 
     def answered(self, connection: Connection) -> None:
-        """Its last request has an answer: it may be closed for another."""
+        """Note that a connection's last request was answered: it may be closed to make room."""
         self._idle[connection] = None
 
     def _tell(self) -> None:
@@ -66,7 +69,7 @@ class Connections:
 
 
 def raise_file_limit() -> None:
-    """Let this process, and those it starts, open as many files as it may be allowed to."""
+    """Raise the limit of open files, which includes connections, to the most this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -74,7 +77,7 @@ def raise_file_limit() -> None:
 
 
 def most_connections(wanted: int) -> int:
-    """How many fit below the limit of open files, where each may have a file open for its request."""
+    """The most HTTP connections, up to `wanted`, that the limit of open files allows: each may also need one file."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return wanted

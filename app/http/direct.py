@@ -1,4 +1,4 @@
-"""A route without most of what the framework does at each request."""
+"""A route class that bypasses most of FastAPI's work for each HTTP request."""
 
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutinefunction
@@ -12,10 +12,10 @@ from warpdesk_server.app.http import queries
 
 
 class DirectRoute(APIRoute):
-    """Calls its function with the request, texts of the path, and what each dependency makes of the request.
+    """A route that calls its function with the request, the path parameters as strings, and the dependencies' values.
 
-    The framework finds out anew at each request what a function depends on, which is half the cost of a refusal. A
-    function that needs anything else, such as a query parameter, is called by the framework.
+    FastAPI resolves a function's dependencies again for each request, which is half the cost of a refusal. A function
+    that needs anything else, such as a query parameter, is still called by FastAPI.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -45,7 +45,7 @@ class DirectRoute(APIRoute):
 
 
 def _takes_more(function: Dependant) -> bool:
-    """Whether it takes more than the request, parts of the path and dependencies."""
+    """Whether a route's function takes more than the request, path parameters and dependencies."""
     return bool(
         function.query_params or function.header_params or function.cookie_params or function.body_params
         or function.websocket_param_name or function.http_connection_param_name or function.response_param_name

@@ -1,4 +1,4 @@
-"""The interactive page at /docs: Swagger UI from files beside this one, so that it works where there is no internet."""
+"""Routes of the interactive page at /docs: Swagger UI, served from files beside this one, so it needs no internet."""
 
 from pathlib import Path
 
@@ -16,8 +16,8 @@ _ASSETS = {
     "favicon.png": "image/png",
 }
 
-# Scripts, requests and styles of this server alone, nothing inline. Swagger UI sets styles through the DOM, which needs
-# no permission, and its style sheet holds icons as data: URLs.
+# Scripts, requests and styles of this server alone, nothing inline. Swagger UI sets styles through the DOM, which the
+# policy does not restrict, and its style sheet holds icons as data: URLs.
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

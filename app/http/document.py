@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI writes, plus each operation's own body and example, and who may call."""
+"""The OpenAPI document: FastAPI's own, plus a request body and example for each operation, and the scope of routes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ _EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"api_key": []}]
 
 
 def install(api: FastAPI, operations: Mapping[str, Operation]) -> None:
-    """Make `api.openapi` write this document, once."""
+    """Set `api.openapi` to the function that writes this OpenAPI document once."""
 
     def openapi() -> dict[str, Any]:
         if api.openapi_schema is None:
@@ -51,7 +51,7 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
     for model in bodies:
         models |= _component(model)
     for name in ("HTTPValidationError", "ValidationError"):
-        models.pop(name, None)  # FastAPI's own form of error, which is never sent
+        models.pop(name, None)  # FastAPI's own error schema, which is never sent
     components["securitySchemes"] = _SCHEMES
     for path in written["paths"].values():
         for route in path.values():
@@ -73,7 +73,7 @@ def _component(model: type[Any]) -> dict[str, Any]:
 
 
 def _drop_framework_error(route: dict[str, Any]) -> None:
-    """FastAPI documents a 422 of its own wherever there is a parameter; only ours are sent."""
+    """Remove FastAPI's 422 response from a route's documentation: the service sends problem documents instead."""
     answer = route["responses"].get("422", {})
     if "HTTPValidationError" in str(answer.get("content", {}).get("application/json", "")):
         del answer["content"]["application/json"]
@@ -82,7 +82,7 @@ def _drop_framework_error(route: dict[str, Any]) -> None:
 
 
 def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> dict[str, Any]:
-    """One body per operation: its own parameters and inputs, the rest in common."""
+    """The OpenAPI schema of a submission: one variant for each operation, with its own parameters and inputs."""
     common = models.pop("Submission")
     models.pop("InlineInput")
     models["Numbers"] = _NUMBERS

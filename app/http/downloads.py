@@ -1,4 +1,4 @@
-"""Send a file of the store, or the part of it that a request asks for, whole even when it is erased meanwhile."""
+"""HTTP responses that send a file of the store, or a range of it, even if the file is deleted meanwhile."""
 
 import os
 import re
@@ -42,7 +42,10 @@ _PART = re.compile(r"(?P<first>[0-9]{1,19})-(?P<last>[0-9]{0,19})|-(?P<suffix>[0
 
 
 async def download(request: Request, path: Path, headers: Mapping[str, str], media_type: str) -> StreamingResponse:
-    """The file as an answer; `headers` hold its ETag. Raises FileNotFoundError, and Refusal for a range of nothing."""
+    """The HTTP response that sends a file; `headers` hold its ETag.
+
+    Raises FileNotFoundError, and a Refusal for an invalid or empty range.
+    """
     file = await anyio.to_thread.run_sync(_open, path)
     try:
         return _Download(request, file, headers, media_type)
@@ -56,7 +59,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 class _Download(StreamingResponse):
-    """Reads from what was opened before the first header: a file that is unlinked stays as long as it is open."""
+    """A streaming response of a file that is already open: a deleted file stays readable while it is open."""
 
     def __init__(self, request: Request, file: BinaryIO, headers: Mapping[str, str], media_type: str) -> None:
         self._file = file
@@ -80,7 +83,7 @@ class _Download(StreamingResponse):
         while place < self._end:
             length = min(_AT_ONCE, self._end - place)
             piece = await anyio.to_thread.run_sync(os.pread, self._file.fileno(), length, place)
-            if not piece:  # nothing in the store is ever shortened; the server ends the connection
+            if not piece:  # files of the store are never truncated; the server ends the connection
                 raise OSError(f"the file ends at byte {place} of {self._end}")
             yield piece
             place += len(piece)
@@ -93,12 +96,12 @@ class _Download(StreamingResponse):
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    """The body of an answer to HEAD."""
+    """The empty body of a response to HEAD."""
     yield b""
 
 
 def _part(request: Request, headers: Mapping[str, str], size: int) -> tuple[int, int] | None:
-    """First byte and the byte after the last of the one part to send; None for the whole file."""
+    """The requested range of a file, from its first byte to the byte after its last; None for the whole file."""
     text = request.headers.get("range", "")
     unit, _, parts = text.partition("=")
     if request.method != "GET" or unit.strip().lower() != "bytes":  # RFC 9110 section 14.2: both ignore it
@@ -117,7 +120,7 @@ def _part(request: Request, headers: Mapping[str, str], size: int) -> tuple[int,
 
 
 def _positions(part: str, size: int) -> tuple[int, int] | None:
-    """First byte and the byte after the last, as asked; None where that is no range."""
+    """One range of the Range header, from its first byte to the byte after its last; None if it is invalid."""
     match = _PART.fullmatch(part)
     if match is None:
         return None

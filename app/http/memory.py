@@ -1,10 +1,10 @@
-"""Keep freed memory for the next request instead of giving it back to the kernel after each one."""
+"""The malloc settings of the API process: freed memory is kept for the next HTTP request."""
 
 import ctypes
 
 MIB = 1 << 20
 
-# Threads hold the interpreter's lock for most of what they allocate, so more arenas would only keep more freed memory.
+# Threads hold the interpreter's lock for most allocations, so more arenas would only keep more freed memory.
 ARENAS = 2
 
 # mallopt(3): parameters of the GNU C library's allocator.
@@ -14,10 +14,10 @@ _M_ARENA_MAX = -8
 
 
 def keep_freed_memory() -> bool:
-    """Let the allocator hold up to 64 MiB; whether it could be told.
+    """Make malloc keep up to 64 MiB of freed memory. Returns whether that succeeded.
 
-    A body arrives in pieces of up to 1 MiB. Each is above the allocator's threshold, so by default every piece is fresh
-    zeroed pages, and the page faults cost more than everything else that is done to receive an array.
+    A request body arrives in pieces of up to 1 MiB. Each is above malloc's threshold, so by default every piece is
+    mapped as new zeroed pages. Their page faults cost more than all other work to receive an array.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

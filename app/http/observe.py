@@ -1,4 +1,4 @@
-"""Around every request: an id, safe headers, an answer even to a fault of ours, a line of log, the counters."""
+"""The middleware around every HTTP request: request id, security headers, the 500 of a bug, access log, metrics."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ log = logging.getLogger("warpdesk.access")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _TRACE = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")  # W3C, Trace Context, 3.2
 
-# Answers are data: nothing may sniff, frame, keep or run them. The one page, /docs, has a policy of its own.
+# Responses are data: a browser may not sniff, frame, store or run them. The one page, /docs, has its own policy.
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -29,12 +29,12 @@ SAFE_HEADERS = {
 }
 
 
-# Set where a request ends when a private job does: its time would be the job's, in headers, metrics and logs.
+# True for a request that waited for a private job: its duration, in headers, metrics and logs, would be the job's.
 after_private: ContextVar[bool] = ContextVar("after_private", default=False)
 
 
 class Observe:
-    """ASGI middleware."""
+    """The ASGI middleware that identifies, times, logs and counts each HTTP request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -90,7 +90,7 @@ class Observe:
 
 
 def identified(scope: Scope) -> str:
-    """The id of a request: its X-Request-ID, else the trace that its `traceparent` names, else a new one."""
+    """The id of an HTTP request: its X-Request-ID, else the trace id of its `traceparent`, else a new id."""
     incoming: dict[bytes, str] = {}
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):
@@ -103,5 +103,5 @@ def identified(scope: Scope) -> str:
 
 
 def _method_label(method: str) -> str:
-    """A client may invent any number of methods; a label may not."""
+    """The metric label of an HTTP method: clients may invent methods, so unknown ones share the label `other`."""
     return method if method in errors.METHODS else "other"

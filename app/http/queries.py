@@ -1,4 +1,4 @@
-"""Refuse a query parameter that would be ignored without a word: a misspelt one, or one of two equal ones."""
+"""The check of query parameters: an unknown or repeated one is refused instead of silently ignored."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from warpdesk_server.kernels.problems import Problem
 
 
 async def declared_alone(request: Request) -> None:
-    """A dependency of every route; what a route declares is what the OpenAPI document names."""
+    """A FastAPI dependency of every route: refuse query parameters that the OpenAPI document does not declare."""
     if not request.scope["query_string"]:
         return
     path, method = request.scope["route"].path, request.method
@@ -24,7 +24,7 @@ async def declared_alone(request: Request) -> None:
         pointer = f"/query/{errors.escape(name[:80])}"
         if name not in declared:
             problems.append(Problem(pointer, f"{method} {path} has no query parameter {name[:80]!r}; {takes}"))
-        elif count > 1 and not _is_list(declared[name]["schema"]):  # the framework would take the last one
+        elif count > 1 and not _is_list(declared[name]["schema"]):  # FastAPI would use the last one
             problems.append(Problem(pointer, f"{name} is given {count} times and has one value"))
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)

@@ -1,9 +1,9 @@
-"""The HTTP protocol of a connection: uvicorn's with httptools, plus limits of time and fewer copies of a body.
+"""The HTTP protocol of a connection: uvicorn's with httptools, plus time limits and fewer copies of a body.
 
 Why it is here, and not left to a proxy: the service is often run without one. It does what uvicorn does not.
-- Time: a head must be whole within `head_seconds`. A body must keep `body_rate`. An answer must be read.
+- Time: a head must be complete within `head_seconds`. A body must keep `body_rate`. The client must read its response.
 - Number: connections are counted by address, and those beyond the limits are refused.
-- Answers: bytes that are no HTTP, and heads that are too long or malformed, are answered with a problem document.
+- Answers: bytes that are not HTTP, and heads that are too long or malformed, are answered with a problem document.
 - Lingering close: the rest of a body whose request was answered is read and dropped for `DROP_SECONDS`. A connection
   closed with unread bytes is reset, and its client would see the reset instead of the answer.
 - Speed: an upload is copied once before its route has it. uvicorn copies it four times.
@@ -32,34 +32,35 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share, network
 from warpdesk_server.app.settings import Settings
 
-# Bytes read at once: of a body four times as many as the event loops do, since each read is a turn of the loop and of a
-# thread; of anything else few, or one connection would hold up all others.
+# Bytes of one read. Of a body four times as many as the event loops read, since each read costs a turn of the loop and
+# of a thread. Of anything else few, or one connection would delay all others.
 BODY_AT_ONCE = 1 << 20
 HEAD_AT_ONCE = 64 << 10
 
 MAX_HEAD = 64 << 10  # bytes that may come before the parser calls back
 
-LEAST_READ = 64 << 10  # bytes of an answer that is waited with, in the time of an idle connection
+LEAST_READ = 64 << 10  # bytes of a blocked response that the client must read within `idle_seconds`
 
-LOOKS = 4  # in the time that a head or a body has
+LOOKS = 4  # checks in the time that a head or a body has
 
-# As long as a 10 MB body takes at 10 Mbit/s. Whoever is slower, or has more, finds the connection closed.
+# As long as a 10 MB body takes at 10 Mbit/s. For a slower client, or a larger body, the connection is closed.
 DROP_SECONDS = 10.0
 
 
 def reception(settings: Settings) -> Callable[..., "Reception"]:
-    """The factory of protocols for uvicorn's option `http`, one for each server."""
+    """The factory of HTTP protocols for uvicorn's option `http`, one for each server."""
     whole = most_connections(settings.max_connections)
     return partial(Reception, settings, Connections(settings.max_connections_per_address, whole))
 
 
 class Reception(asyncio.BufferedProtocol):
-    """The protocol that uvicorn makes for each connection. It reads into one buffer, and gives the parser a view of it.
+    """The protocol that uvicorn makes for each HTTP connection. It reads into one buffer and passes on a view of it.
 
-    Not a subclass of uvicorn's protocol, which is an `asyncio.Protocol`: uvloop gives those new bytes for each read.
+    Not a subclass of uvicorn's protocol, which is an `asyncio.Protocol`: uvloop allocates new bytes for each of its
+    reads.
     """
 
-    # One for all connections: the loop fills it and has it read in one step, and the parser copies what it keeps.
+    # One for all connections: the loop fills it and hands it over in one step, and the parser copies what it keeps.
     _incoming = memoryview(bytearray(BODY_AT_ONCE))
 
     def __init__(self, settings: Settings, connections: Connections, *arguments: Any, **options: Any) -> None:
@@ -88,8 +89,8 @@ class Reception(asyncio.BufferedProtocol):
 
 
 class _Answering:
-    """The transport for the answer to a request with a body. Closing it leaves a connection open on which bytes of the
-    body still come."""
+    """The transport of a response whose request has a body. Its `close` does not end a connection that still receives
+    the body."""
 
     def __init__(self, http: "_Http", cycle: RequestResponseCycle) -> None:
         self._http, self._cycle = http, cycle
@@ -98,21 +99,21 @@ class _Answering:
 
     def close(self) -> None:
         if not (self._cycle.response_complete and self._cycle.more_body):
-            self._http.transport.close()  # `on_response_complete` does otherwise
+            self._http.transport.close()  # in the other case `on_response_complete` closes it
 
 
 class _Http(HttpToolsProtocol):
     _unfinished = 0  # bytes since the parser last called back
-    _reason = ""  # why this class stopped the parser; empty where the parser did
-    _dropping: asyncio.TimerHandle | None = None  # until when what comes is dropped
-    _deaf = False  # whatever comes is ignored: the connection was refused
+    _reason = ""  # why this class stopped the parser; empty if the parser itself did
+    _dropping: asyncio.TimerHandle | None = None  # closes the connection if the rest of a dropped body takes too long
+    _deaf = False  # received bytes are ignored: the connection was refused
 
-    _due: float | None = None  # when the head has to be whole, or the body too slow; None between requests
-    _watch: asyncio.TimerHandle | None = None  # the next look at `_due`
+    _due: float | None = None  # when the head must be complete, or the body is too slow; None between requests
+    _watch: asyncio.TimerHandle | None = None  # the next check of `_due`
     _looked = 0.0
 
     _place: Share | None = None  # among the connections
-    _reading: asyncio.TimerHandle | None = None  # when it is looked whether the answer is read
+    _reading: asyncio.TimerHandle | None = None  # the next check whether the client reads its response
 
     def __init__(self, settings: Settings, connections: Connections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -133,14 +134,17 @@ class _Http(HttpToolsProtocol):
             self._await_next()
 
     def _sender(self) -> str:
-        """Whose share of connections this one has. All that come through a proxy have its address, so one whose word
-        on addresses is taken (uvicorn's `FORWARDED_ALLOW_IPS`) has none: each of its connections counts by itself."""
+        """The client that this connection counts for: its network address, or the connection itself behind a proxy.
+
+        All connections through a proxy have the proxy's address. So each connection of a trusted proxy (uvicorn's
+        `FORWARDED_ALLOW_IPS`) counts by itself.
+        """
         host, port = self.client or ("", 0)
         trusted = isinstance(self.app, ProxyHeadersMiddleware) and host in self.app.trusted_hosts
         return f"{host} {port} {id(self)}" if trusted or not host else network(host)
 
     def _turn_away(self, refusal: Refusal) -> None:
-        """Refuse with a reason, or close without one while many others are being refused."""
+        """Refuse a connection with a reason, or close it without one while many others are being refused."""
         try:
             self._place = self._all.refused.take("")
         except Refusal:
@@ -166,7 +170,7 @@ class _Http(HttpToolsProtocol):
         self._stop_awaiting_reader()
 
     def _await_reader(self) -> None:
-        """Close the connection of a client that reads too little of its answer in the time of an idle connection."""
+        """Start the timer that closes the connection if the client reads too little of its response meanwhile."""
         unread = self.transport.get_write_buffer_size()
         self._reading = self.loop.call_later(self.timeout_keep_alive, self._see_reader, unread)
 
@@ -206,7 +210,7 @@ class _Http(HttpToolsProtocol):
         self._keep_watch(len(data))
 
     def _keep_watch(self, received: int) -> None:
-        """Set when the head or body is due. Each piece of a body puts that off by its time at the least rate."""
+        """Set the time by which the head or body is due. Each piece of a body extends it by its time at `body_rate`."""
         if self._due is None:
             if not self._unfinished:
                 return
@@ -221,7 +225,7 @@ class _Http(HttpToolsProtocol):
         self._watch = self.loop.call_later(self._look_seconds, self._look)
 
     def _look(self) -> None:
-        """Refuse a head or body that is too slow. Time in which this side did not read does not count."""
+        """Refuse a head or body that is too slow. Time in which the server itself did not read does not count."""
         self._watch = None
         if self._due is None or self._deaf or self._dropping is not None or self.transport.is_closing():
             return
@@ -255,12 +259,12 @@ class _Http(HttpToolsProtocol):
         super().on_headers_complete()
         self._all.begun(self)
         if self.parser.should_upgrade():
-            self.cycle.keep_alive = False  # the parser takes nothing after it for HTTP
+            self.cycle.keep_alive = False  # after an upgrade the parser does not parse HTTP any more
         if has_body:
             self.cycle.transport = _Answering(self, self.cycle)  # type: ignore[assignment]  # all that it calls
 
     def _unusable(self, names: list[bytes], *, has_body: bool) -> str:
-        """Why a head that the parser accepts is refused; empty where it is not (RFC 9112, sections 3.2 and 6.1)."""
+        """The reason to refuse a request head that the parser accepts; empty if none (RFC 9112, sections 3.2, 6.1)."""
         version, hosts = self.parser.get_http_version(), names.count(b"host")
         if hosts > 1:
             return f"The request has {hosts} headers Host; it may have one"
@@ -269,12 +273,12 @@ class _Http(HttpToolsProtocol):
         if version == "1.0" and b"transfer-encoding" in names:
             return "HTTP/1.0 has no Transfer-Encoding: send the header Content-Length"
         if has_body and self.parser.should_upgrade():
-            # The parser takes what follows for the other protocol's, so that the body would be empty.
+            # The parser would treat the body as bytes of the other protocol, so it would be empty.
             return "This is HTTP/1.1 alone: send a request that has a body without the header Upgrade"
         return ""
 
     def _unsupported_upgrade_warning(self) -> None:
-        """No warning: an upgrade that a client offers is ignored, and no library is missing."""
+        """An override without uvicorn's warning: an offered upgrade is ignored, and no library is missing."""
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0
@@ -282,9 +286,9 @@ class _Http(HttpToolsProtocol):
             return
         held = self.cycle.body
         if not held:
-            self.cycle.body = b""  # type: ignore[assignment]  # not an empty bytearray: to it CPython adds by copying
+            self.cycle.body = b""  # type: ignore[assignment]  # CPython copies what it adds to an empty bytearray
         elif isinstance(held, bytes):
-            self.cycle.body = bytearray(held)  # the third piece and later ones are added in place
+            self.cycle.body = bytearray(held)  # the third and later pieces are appended in place
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -298,10 +302,10 @@ class _Http(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if not self.pipeline and self.parser is not None:  # (it has none once the connection is lost)
+        if not self.pipeline and self.parser is not None:  # (None once the connection is lost)
             self._all.answered(self)
         if self.pipeline:
-            self.flow.pause_reading()  # requests that wait are enough; uvicorn reads on after each answer
+            self.flow.pause_reading()  # uvicorn would read on after each response, though requests already wait
         elif self.cycle.response_complete and self.cycle.more_body and not self.transport.is_closing():
             self._drop(last=not self.cycle.keep_alive)
 
@@ -311,7 +315,7 @@ class _Http(HttpToolsProtocol):
             self.transport.close()
 
     def _drop(self, *, last: bool) -> None:
-        """Discard the rest of the body for up to `DROP_SECONDS`. After the connection's last answer, half-close it."""
+        """Discard the rest of the body for up to `DROP_SECONDS`. After the last response, half-close."""
         self._unset_keepalive_if_required()
         if self.cycle is not None:
             self.cycle.body = bytearray()
@@ -325,7 +329,7 @@ class _Http(HttpToolsProtocol):
             self._dropping = None
 
     def _await_next(self) -> None:
-        """Start the keep-alive timer: the body has ended after its answer, and the next request may come."""
+        """Start the keep-alive timer of an idle connection, on which the next request may come."""
         if not self.transport.is_closing():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -346,13 +350,13 @@ class _Http(HttpToolsProtocol):
         cycle, self._deaf = self.cycle, True
         under_way = cycle is not None and not cycle.response_complete
         if self._dropping is not None or self.pipeline or (under_way and cycle.response_started):
-            # Its request has an answer, or it would be taken for that of another, or for the end of one that is cut
-            # short instead.
+            # The request is already answered, or the client would take this response for that of an earlier request,
+            # or for the rest of a response that has begun.
             self.transport.close()
         else:
             self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + bytes(answer.body))
             self._drop(last=True)
-            if under_way:  # its route learns that no more will come, and asks for none
+            if under_way:  # the route must learn that the rest of the body will not come
                 cycle.waiting_for_100_continue = False
                 cycle.disconnected = True
                 cycle.message_event.set()
