@@ -1,4 +1,4 @@
-"""Look at something again and again in a thread of its own, so that who asks never waits long for it."""
+"""A collector of metrics: it reads one source repeatedly in its own thread, so that a scrape never waits long."""
 
 import logging
 import threading
@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 class Collector(Generic[T]):
-    """`look` is called every so many seconds, and at once, told so, when somebody asks; what it returns is kept."""
+    """A thread that reads one source of metrics and keeps the last value.
+
+    It calls `look` every `every` seconds, and at once with True if somebody asks for a fresh value.
+    """
 
     def __init__(self, name: str, look: Callable[[bool], T | None], every: float) -> None:
         self.name = name
@@ -20,7 +23,7 @@ class Collector(Generic[T]):
         self._every = every
         self._state = threading.Condition()
         self._latest: T | None = None
-        self._requests = self._answered = 0  # how often somebody asked, and the latest of them that a look answered
+        self._requests = self._answered = 0  # number of requests for a fresh value, and of the latest one answered
         self._succeeded_at: float | None = None  # time.monotonic()
         self._failed = self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"collect {name}", daemon=True)
@@ -36,7 +39,10 @@ class Collector(Generic[T]):
         self._thread.join(patience)
 
     def ask(self, patience: float) -> tuple[T | None, bool]:
-        """A fresh value and True; the last one and False where that fails or takes longer than `patience` seconds."""
+        """Read the source now and return its value and True.
+
+        If that fails or takes longer than `patience` seconds, return the last value and False.
+        """
         with self._state:
             self._requests += 1
             mine = self._requests
@@ -45,7 +51,7 @@ class Collector(Generic[T]):
             return self._latest, done and not self._failed
 
     def last(self, patience: float) -> tuple[T | None, bool]:
-        """The last value, and whether it is at most `patience` seconds old."""
+        """The last value of the source, and whether it is at most `patience` seconds old."""
         with self._state:
             at = self._succeeded_at
             return self._latest, not self._failed and at is not None and time.monotonic() - at <= patience
@@ -56,7 +62,7 @@ class Collector(Generic[T]):
                 stopped, request = self._stopped, self._requests
             try:
                 value = self._look(request > self._answered)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may go well
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next call may succeed
                 if not self._failed:
                     log.warning("metrics of the %s are old ones: %s: %s", self.name, type(error).__name__, error)
                 self._store(request, None, failed=True)

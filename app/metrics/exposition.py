@@ -1,8 +1,8 @@
-"""The page of metrics at `/metrics`.
+"""The Prometheus page at `/metrics`.
 
-Every API process serves the same metrics of the service. Requests in progress, the lag of the event loop and whether
-its sources answer are the process' own, so a query over several processes takes `max without (instance, pod)` first.
-A scrape never waits for a Redis or a ledger that hangs: it serves the last values, and `collector_up` says so.
+Every API process serves the same metrics of the service. Only requests in progress, the lag of the event loop and
+`collector_up` are the process' own, so a query over several processes takes `max without (instance, pod)` first. A
+scrape never waits for a Redis or a ledger that hangs: it serves the last values, and `collector_up` says so.
 """
 
 import platform
@@ -28,12 +28,12 @@ from warpdesk_server.workers.store.protocol import Store
 # How long a scrape waits for Redis.
 PATIENCE = 0.5
 
-# Refusals by which the service says that it is not well: an alert needs their first.
+# Refusals that mean a problem of the service. They are exported as 0 before the first, so that an alert sees the first.
 _UNWELL = [code for code, (status, _, _) in CODES.items() if status >= 429] + ["budget-exceeded"]
 
 
 class Metrics(Registered):
-    """The metrics of one API process: what it counts itself, and the page that it serves."""
+    """The metrics of one API process: it counts requests, and writes the page that Prometheus scrapes."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class Metrics(Registered):
         self._turned_at = time.monotonic()
 
     def begun(self) -> None:
-        """A request arrived. Like `request`, for the event loop's thread alone."""
+        """Count a request in progress. Like `request`, only for the event loop's thread."""
         self._in_progress += 1
 
     def turned(self) -> None:
-        """The event loop ran: its lag is counted from here."""
+        """Note that the event loop ran: its lag is counted from this moment."""
         self._turned_at = time.monotonic()
 
     def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """A request was answered; without its time where that is a private job's."""
+        """Count an answered request; `seconds` is None for one that waited for a private job."""
         self._in_progress -= 1
         self._redis.tally.later(_requests, (method, route, status, seconds))
 
@@ -73,18 +73,20 @@ class Metrics(Registered):
         self._redis.tally.add("refusals_total", code)
 
     def charged(self, budget: str, state: str) -> None:
-        """Granted or refused. By the budget's id, which is told as its dataset."""
+        """Count a budget charge as granted or refused. The metric shows the dataset of the budget with this id."""
         self._redis.tally.add("privacy_charges_total", budget, state)
 
     def exposition(self, *, budgets: bool) -> bytes:
-        """In the Prometheus text format; what names datasets is told with `budgets` alone. It may wait for a moment:
-        call it in a thread."""
+        """The metrics page in Prometheus text format. With `budgets` it includes the metrics that name datasets.
+
+        It may wait for up to PATIENCE seconds: call it in a thread.
+        """
         registry = CollectorRegistry()
         registry.register(self if budgets else _WithoutBudgets(self))
         return generate_latest(registry)
 
     def describe(self) -> Iterator[Metric]:
-        return iter(())  # registering asks nobody
+        return iter(())  # so that registering reads no source
 
     def collect(self) -> Iterator[Metric]:
         yield from self.all_metrics(budgets=True)
@@ -137,7 +139,7 @@ class Metrics(Registered):
         return times(name, dict(sorted(merged.items())))
 
     def _bounded(self, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Operations that this release does not have are one."""
+        """The label values of a metric, with `other` for operations that this release does not have."""
         labels = COUNTED[name].labels
         if "operation" not in labels:
             return values
@@ -146,7 +148,7 @@ class Metrics(Registered):
         return (*values[:place], operation, *values[place + 1 :])
 
     def _zeros(self, name: str) -> list[tuple[str, ...]]:
-        """What is told before the first: a rate cannot see a counter's first step if it begins with it."""
+        """The label values that a metric exports as 0 from the start: else a rate misses the first increment."""
         match COUNTED[name].labels:
             case ():
                 return [()]
@@ -168,7 +170,7 @@ class Metrics(Registered):
 
 
 class _WithoutBudgets(Registered):
-    """What is told to keys that are no admin's: nothing of budgets and rounds, which name datasets."""
+    """The metrics for API keys without the scope admin: none of budgets and rounds, because these name datasets."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -181,7 +183,7 @@ class _WithoutBudgets(Registered):
 
 
 def _timed_as(route: str) -> str:
-    """The label of a route's times: the steps of a round have one together, and so have the routes of workers."""
+    """The `route` label of request durations: the steps of a round share one, and so do the routes of workers."""
     for together in ("/v1/secagg/rounds/{round_id}/", "/v1/worker/"):
         if route.startswith(together):
             return f"{together}*"
@@ -229,7 +231,7 @@ def _of_queue(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _of_redis(facts: Facts) -> Iterator[Metric]:
-    """What Redis does not tell is left out."""
+    """Metrics of Redis itself; a value that Redis does not report is left out."""
     values = {
         "redis_memory_used_bytes": facts.memory,
         "redis_memory_max_bytes": facts.max_memory,

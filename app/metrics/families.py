@@ -1,4 +1,4 @@
-"""Prometheus families of declared metrics: a sample that does not fit its declaration is a ValueError."""
+"""Prometheus families, made of declared metrics. A sample that does not fit its declaration raises a ValueError."""
 
 from collections.abc import Iterator, Mapping
 
@@ -18,7 +18,7 @@ Values = Mapping[tuple[str, ...], float | None]
 
 
 def family(name: str, values: Values) -> Metric:
-    """A counter or gauge with a sample for each key, the values of its labels; None is left out."""
+    """The Prometheus family of a counter or gauge. Keys of `values` are label values; a value None is left out."""
     declared = METRICS[name]
     kind = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}[declared.kind]
     made = kind(f"warpdesk_{name.removesuffix('_total')}", declared.help, labels=declared.labels)
@@ -29,13 +29,13 @@ def family(name: str, values: Values) -> Metric:
 
 
 def families(values: Mapping[str, Values]) -> Iterator[Metric]:
-    """Several, by name."""
+    """The Prometheus families of several counters and gauges, by metric name."""
     for name, samples in values.items():
         yield family(name, samples)
 
 
 def times(name: str, values: Mapping[tuple[str, ...], Timed]) -> Metric:
-    """A histogram of times or sizes, or a summary where no bounds are declared."""
+    """The Prometheus family of times or sizes: a histogram, or a summary if the metric declares no bounds."""
     declared = METRICS[name]
     if not declared.bounds:
         summary = SummaryMetricFamily(f"warpdesk_{name}", declared.help, labels=declared.labels)

@@ -1,9 +1,8 @@
 """Metrics of the live workers and their GPUs, from the reports that each leaves in Redis, by slot and by GPU.
 
-A GPU that several workers use is there once: what its driver says is taken from the latest reading, what its workers
-hold on it is summed, and of their judgements the worst counts. Of a slice of a GPU, memory and judgement are the
-slice's, and what the driver says of the whole GPU is there once, by the whole GPU's name. What nobody knows is left
-out, and is never 0.
+A GPU that several workers use is exported once: driver values come from the latest reading, the workers' memory is
+summed, and the worst of their judgements counts. A slice of a GPU has its own memory and judgement; the driver's values
+of the whole GPU are exported once, under its UUID. An unknown value is left out, and is never 0.
 """
 
 import time
@@ -32,7 +31,7 @@ _Metrics = dict[str, dict[tuple[str, ...], float | None]]  # by name, then by th
 
 @dataclass(frozen=True)
 class _Gpu:
-    """A GPU, or a slice of one: what its workers say of it, and the latest reading, with its age in seconds."""
+    """A GPU, or a slice of one, in the metrics: its workers' reports and the latest reading, `age` seconds old."""
 
     uuid: str
     workers: tuple[GpuCondition, ...]
@@ -41,13 +40,13 @@ class _Gpu:
 
     @property
     def whole(self) -> str:
-        """The UUID of the GPU that it is, or is a slice of."""
+        """The UUID of the whole GPU: its own, or that of the GPU it is a slice of."""
         mig = None if self.reading is None else self.reading.mig
         return self.uuid if mig is None else mig.parent
 
 
 def collect(reports: Iterable[WorkerReport], now: float | None = None) -> Iterator[Metric]:
-    """All metrics of workers and GPUs; `now` in Unix seconds."""
+    """All metrics of workers and GPUs from the workers' reports; `now` in Unix seconds."""
     workers = list(reports)
     gpus = _gpus(workers, time.time() if now is None else now)
     found = _of_workers(workers) | _of_judgement(gpus) | _of_memory(gpus) | _of_driver(gpus)
@@ -61,7 +60,7 @@ def _of_workers(workers: Sequence[WorkerReport]) -> _Metrics:
     slots = {
         worker.slot: worker
         for worker in sorted(workers, key=lambda worker: worker.reported_at)
-        if worker.slot is not None  # as an earlier release reports
+        if worker.slot is not None  # None in reports of an earlier release
     }
     prices = [worker.dollars_per_hour for worker in workers if worker.dollars_per_hour is not None]
     return {
@@ -79,7 +78,7 @@ def _of_workers(workers: Sequence[WorkerReport]) -> _Metrics:
 
 
 def _of_judgement(gpus: Sequence[_Gpu]) -> _Metrics:
-    """What workers found out by using a GPU."""
+    """Metrics of a GPU's condition, as its workers judge it: state, canary, breakers and faults."""
     found: _Metrics = defaultdict(dict)
     for gpu in gpus:
         uuid = gpu.uuid
@@ -136,7 +135,7 @@ _OF_WHOLE = {
 
 
 def _of_driver(gpus: Sequence[_Gpu]) -> _Metrics:
-    """What the driver says of whole GPUs."""
+    """Metrics that the driver reports of whole GPUs."""
     found: _Metrics = defaultdict(dict)
     wholes: dict[str, _Gpu] = {}
     for gpu in gpus:
@@ -176,7 +175,7 @@ def _of_driver(gpus: Sequence[_Gpu]) -> _Metrics:
 
 
 def _info(uuid: str, reading: GpuReading, mig: str) -> tuple[str, ...]:
-    """The labels of `gpu_info`, of a GPU or, with `mig`, of a slice of that one."""
+    """The label values of the metric `gpu_info` for a GPU or, with `mig`, for a slice of the GPU with that UUID."""
     name = reading.name if mig or reading.mig is None else reading.name.partition(" MIG ")[0]
     return (uuid, name, reading.driver or "", reading.cuda or "", mig, reading.architecture or "")
 

@@ -1,7 +1,7 @@
-"""What the service did lately, and whether it became slower: told from the counts that `/metrics` exports.
+"""The performance report: recent rates and durations of jobs, and whether they became slower.
 
-Everything is read from Redis, so each API process tells the same, before and after a restart. What a process keeps are
-means of hours that are over, which change no more.
+It is made of the same counts in Redis that `/metrics` exports, so every API process reports the same, also after a
+restart. A process keeps only the means of past hours, which no longer change.
 """
 
 import statistics
@@ -23,8 +23,8 @@ from warpdesk_server.workers.queue.protocol import PRIORITIES
 
 HOUR = 3600  # seconds
 BASELINE_HOURS = 7 * 24
-LEAST_HOURS = 3  # of the baseline, with launches
-ENOUGH = 30  # launches for a mean to be compared: with fewer in this hour those of the one before count too
+LEAST_HOURS = 3  # hours with launches that a baseline needs
+ENOUGH = 30  # launches that a mean needs; if this hour has fewer, those of the hour before count too
 
 Labels = tuple[str, ...]
 Means = Mapping[Labels, float]  # seconds of a launch, by device ("" for all), operation, backend and size class
@@ -32,7 +32,7 @@ Means = Mapping[Labels, float]  # seconds of a launch, by device ("" for all), o
 
 @dataclass(frozen=True)
 class Hours:
-    """What one device did, or all did: in the hours asked for, and in this and the last hour for the trend."""
+    """The counts of one device, or of all: in the reported hours, in this hour, and in the last two for the trend."""
 
     device: str  # "" for all
     counts: Counts
@@ -42,10 +42,10 @@ class Hours:
 
 @dataclass(frozen=True)
 class Lately:
-    """What was read at one time: everything that was counted, the hours asked for, and the means of those before."""
+    """The input of a performance report, read at one time: all counts, those of the hours, and the means before."""
 
     at: float  # Unix seconds
-    since: float  # of the hours asked for, or of the first count
+    since: float  # Unix seconds: start of the reported hours, or of the first count
     ever: Counts
     all: Hours
     devices: Sequence[Hours]
@@ -62,24 +62,24 @@ class Lately:
 
 
 class History:
-    """Of one API process: the hours that are over."""
+    """The mean durations of past hours, as one API process keeps them for performance reports."""
 
     def __init__(self) -> None:
         self._since: float | None = None
         self._means: dict[int, Means] = {}
 
     def read(self, jobs: JobQueue, hours: int) -> Lately:
-        """Asks Redis: call it in a thread."""
+        """Read the input of a performance report from Redis. Call it in a thread."""
         at = jobs.time()
         now = int(at // HOUR)
         ever, *counts = jobs.counted([now - ago for ago in range(hours + 1)])
         counted = Counts.of(ever)
-        if counted.since != self._since:  # Redis lost what it had: those hours are no longer its
+        if counted.since != self._since:  # Redis lost its counts, so the kept hours no longer match them
             self._since, self._means = counted.since, {}
         past = range(now - BASELINE_HOURS, now - 1)
         means_by_hour = self._means = {hour: means for hour, means in self._means.items() if hour in past}
         for hour in past:
-            if hour not in means_by_hour:  # kept one by one: who gave up waiting for all of them finds these
+            if hour not in means_by_hour:  # stored one by one: a caller that gives up still leaves some for the next
                 means_by_hour[hour] = jobs.mean_launches(hour)
         waiting = jobs.waiting_by_owner()
         kept = [_sum(counts), _sum(counts[:1]), _sum(counts[:2])]
@@ -235,7 +235,7 @@ def _quantiles(timed: Timed) -> schemas.Quantiles | None:
 
 
 def _by(counts: Counts, family: str, label: str, **fixed: str) -> dict[str, int]:
-    """How many there are of each value of a label, among those that have these values of others."""
+    """A counter's amounts by the values of one label, summed over the series whose other labels match `fixed`."""
     names = COUNTED[family].labels
     found: dict[str, int] = {}
     for values, amount in sorted(counts.counters.get(family, {}).items()):

@@ -1,5 +1,7 @@
-"""Metrics of budgets and rounds, from the ledger. Nothing in them depends on data: a budget's state is what was asked
-of it, and its charges are counted whether they were granted or refused."""
+"""Metrics of budgets and rounds, from the ledger.
+
+No metric depends on private data: what a budget has spent depends only on the charges that were requested.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,26 +15,26 @@ from warpdesk_server.privacy.rounds.records import PHASES, Phase
 from warpdesk_server.privacy.rounds.state import Rounds
 
 SECONDS = 15.0
-OLD_SECONDS = 3 * SECONDS  # what is older is of a ledger that does not answer
-MOST = 100  # datasets: each is some series
+OLD_SECONDS = 3 * SECONDS  # values that are older count as stale: the ledger does not answer
+MOST = 100  # datasets: each adds several series
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    budgets: Sequence[Budget]  # open ones, of which a dataset has one
+    budgets: Sequence[Budget]  # open ones; a dataset has at most one
     left_out: int
     rounds: Mapping[Phase, int]
     round_bytes: int
 
 
 def look(ledger: Ledger, rounds: Rounds) -> Snapshot:
-    """Asks the database."""
+    """Read the budgets and rounds that the metrics show from the ledger's database."""
     budgets, left_out = ledger.budgets.oldest_open(MOST)
     return Snapshot(budgets, left_out, rounds.phases(), rounds.live_bytes())
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
-    """All metrics of budgets and rounds, but the counted charges."""
+    """All metrics of budgets and rounds, except the counted charges."""
     for name in ("epsilon", "delta", "rho"):
         budgets = [budget for budget in snapshot.budgets if name in budget.total]
         yield from families(

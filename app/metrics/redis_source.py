@@ -1,8 +1,8 @@
-"""What this process counts goes to Redis every second, and what Redis knows of the service comes back when asked for.
+"""The collector of metrics in Redis: it adds this process's counts there every second, and reads queue and workers.
 
-The counts of all processes are one hash there (workers.queue.counts), so that each API process answers the same, and an
-addition counts once whatever reply is lost; what transitions counted is moved there with it. At a clean stop what is
-left goes too; a process that is killed takes up to a second of its requests with it, and no job.
+The counts of all processes are one hash (workers.queue.counts), so every API process exports the same totals. An
+addition counts once, even if its reply is lost. The counts of job transitions are moved into the hash in the same
+step. A clean stop sends the remaining counts. A killed process loses its last second of request counts, but no job's.
 """
 
 import time
@@ -24,17 +24,17 @@ from warpdesk_server.workers.queue.records import Backlog
 from warpdesk_server.workers.queue.reports import WorkerReport
 
 SECONDS = 1.0
-_FACTS_SECONDS = 5.0  # how often Redis is asked of itself
+_FACTS_SECONDS = 5.0  # how often Redis is asked about itself
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What Redis says of itself. None is what this server or user does not tell."""
+    """Redis' own state, for metrics. None: the Redis server or its access rules do not report the value."""
 
     memory: int | None
-    max_memory: int | None  # 0: as much as it likes
+    max_memory: int | None  # 0: no limit
     evicted: int | None
-    keeps: bool | None  # nothing is evicted, and there is an append-only file
+    keeps: bool | None  # whether Redis evicts nothing and has an append-only file
     durability: Durability
 
 
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 class RedisCollector(Collector[Snapshot]):
-    """The counts are in `tally`."""
+    """The collector of metrics in Redis. `tally` holds the counts of this process until they are sent."""
 
     def __init__(self, url: str, patience: float) -> None:
         super().__init__("redis", self._seen_now, SECONDS)

@@ -1,4 +1,4 @@
-"""Schemas of `/performance-metrics`: quantiles, rates, trends and costs by queue and by operation."""
+"""Schemas of the performance report at `/performance-metrics`: quantiles, rates, trends and costs of jobs."""
 
 from datetime import datetime
 from typing import Annotated
@@ -9,7 +9,7 @@ from warpdesk.models import Reply
 
 
 class Quantiles(Reply):
-    """Seconds. The count and the mean are exact, the quantiles as exact as `quantile_error` says."""
+    """Quantiles of durations in seconds. Count and mean are exact; `quantile_error` bounds the quantiles' error."""
 
     count: int
     mean: float
@@ -20,7 +20,7 @@ class Quantiles(Reply):
 
 
 class Trend(Reply):
-    """Whether launches take longer than they did, among those of one size class."""
+    """The trend of launch durations in one size class: whether launches became slower."""
 
     launches: Annotated[int, Field(description="In this clock hour; where that is less than 30, in the one before too")]
     mean: Annotated[float | None, Field(description="Seconds that one of them took")]
@@ -39,7 +39,7 @@ class Launches(Reply):
 
 
 class Batches(Reply):
-    """Of launches, how many jobs each computed."""
+    """The sizes of batches: how many jobs each launch computed."""
 
     launches: int
     mean: float
@@ -53,8 +53,10 @@ class Batches(Reply):
 
 
 class Computing(Reply):
-    """Amounts per second are per second of launches, not of the clock. Times, energy and cost are without those of
-    private jobs."""
+    """The rates and costs of computed jobs. Rates of bytes and work are per second of launches, not of the clock.
+
+    Times, energy and cost do not include private jobs.
+    """
 
     computed: Annotated[int, Field(description="Jobs; those an identical one was computed for are not among them")]
     computed_per_second: float
@@ -103,8 +105,11 @@ class QueuePerformance(Reply):
 
 
 class Performance(Reply):
-    """The same of every API process: all is counted in Redis. What has no other time is of jobs that ended from `since`
-    to `at`; private jobs are counted and have no times."""
+    """The performance report of the service, the same from every API process.
+
+    Unless a field says otherwise, it covers jobs that ended from `since` to `at`. Private jobs are counted, but their
+    times are not.
+    """
 
     at: datetime
     since: Annotated[datetime, Field(description="`hours` before this clock hour, or when counting began")]
