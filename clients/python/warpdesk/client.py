@@ -34,15 +34,18 @@ from warpdesk.errors import (
 )
 from warpdesk.exchange import (
     PAUSE,
+    AnyJob,
     AskedRound,
     Exchange,
     Options,
     Place,
+    Reading,
     Result,
     Round,
     RoundResult,
     Steps,
     T,
+    deadline_of,
 )
 from warpdesk.models import (
     Accountant,
@@ -83,7 +86,6 @@ __all__ = [
 ]
 
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
-AnyJob = JobDescription | str  # a job, or its id
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
 
 
@@ -186,11 +188,11 @@ class Client:
         """
         _require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        values = {**(params or {}), **fields}
         try:
             if progress is None:
-                return self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
-            job = self._send(self._exchange.submit(operation, options, values, idempotency_key))
+                run = self._exchange.run(operation, options, params, fields, idempotency_key, deadline_of(timeout))
+                return self._send(run)
+            job = self._send(self._exchange.submit(operation, options, params, fields, idempotency_key))
             return self.result(job, timeout, progress)
         except JobTimeout as late:
             if on_timeout == "cancel":
@@ -220,8 +222,7 @@ class Client:
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        values = {**(params or {}), **fields}
-        return self._own(self._send(self._exchange.submit(operation, options, values, idempotency_key)))
+        return self._own(self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
 
     def job(self, job: AnyJob) -> Job:
         """Fetch the job's current state."""
@@ -230,19 +231,19 @@ class Client:
     def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Job:
         """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
         self._report(job, timeout, progress)
-        return self._own(self._send(self._exchange.wait(job, timeout)))
+        return self._own(self._send(self._exchange.wait(job, deadline_of(timeout))))
 
     def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
         """Wait for a job and fetch its result."""
         self._report(job, timeout, progress)
-        return self._send(self._exchange.result(job, timeout))
+        return self._send(self._exchange.result(job, deadline_of(timeout)))
 
     def events(self, job: AnyJob, timeout: float | None = None) -> Iterator[JobEvent]:
         """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
 
         A lost connection is opened again, and no event is missed or repeated.
         """
-        reading = self._exchange.events(job, timeout)
+        reading = Reading(self._exchange, job, deadline_of(timeout))
         while not reading.over:
             with reading.attempt() as request:
                 time.sleep(request.extensions[PAUSE])
@@ -314,7 +315,7 @@ class Client:
 
         The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
         """
-        return self._send(self._exchange.secagg_result(made, timeout))
+        return self._send(self._exchange.secagg_result(made, deadline_of(timeout)))
 
     def __repr__(self) -> str:
         return f"Client({self._exchange.url!r})"
@@ -335,7 +336,7 @@ class Client:
                 progress(event)
 
     def _own(self, job: JobDescription) -> Job:
-        own = Job.model_construct(**_fields(job))
+        own = Job.model_construct(**dict(job))
         own._client = self
         return own
 
@@ -345,11 +346,6 @@ class Client:
         except (JobTimeout, JobFailed) as error:
             error.job = error.job if isinstance(error.job, str) else self._own(error.job)
             raise
-
-
-def _fields(job: JobDescription) -> dict[str, Any]:
-    """The fields of a job's description, without its result."""
-    return {name: getattr(job, name) for name in JobDescription.model_fields}
 
 
 def send(http: httpx.Client, steps: Steps[T]) -> T:
@@ -403,11 +399,11 @@ class AsyncClient:
         """
         _require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        values = {**(params or {}), **fields}
         try:
             if progress is None:
-                return await self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
-            job = await self._send(self._exchange.submit(operation, options, values, idempotency_key))
+                run = self._exchange.run(operation, options, params, fields, idempotency_key, deadline_of(timeout))
+                return await self._send(run)
+            job = await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key))
             return await self.result(job, timeout, progress)
         except JobTimeout as late:
             if on_timeout == "cancel":
@@ -437,8 +433,7 @@ class AsyncClient:
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        values = {**(params or {}), **fields}
-        return self._own(await self._send(self._exchange.submit(operation, options, values, idempotency_key)))
+        return self._own(await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
 
     async def job(self, job: AnyJob) -> AsyncJob:
         """Fetch the job's current state."""
@@ -447,19 +442,19 @@ class AsyncClient:
     async def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> AsyncJob:
         """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
         await self._report(job, timeout, progress)
-        return self._own(await self._send(self._exchange.wait(job, timeout)))
+        return self._own(await self._send(self._exchange.wait(job, deadline_of(timeout))))
 
     async def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
         """Wait for a job and fetch its result."""
         await self._report(job, timeout, progress)
-        return await self._send(self._exchange.result(job, timeout))
+        return await self._send(self._exchange.result(job, deadline_of(timeout)))
 
     async def events(self, job: AnyJob, timeout: float | None = None) -> AsyncIterator[JobEvent]:
         """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
 
         A lost connection is opened again, and no event is missed or repeated.
         """
-        reading = self._exchange.events(job, timeout)
+        reading = Reading(self._exchange, job, deadline_of(timeout))
         while not reading.over:
             with reading.attempt() as request:
                 await asyncio.sleep(request.extensions[PAUSE])
@@ -533,7 +528,7 @@ class AsyncClient:
 
         The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
         """
-        return await self._send(self._exchange.secagg_result(made, timeout))
+        return await self._send(self._exchange.secagg_result(made, deadline_of(timeout)))
 
     def __repr__(self) -> str:
         return f"AsyncClient({self._exchange.url!r})"
@@ -556,7 +551,7 @@ class AsyncClient:
                 progress(event)
 
     def _own(self, job: JobDescription) -> AsyncJob:
-        own = AsyncJob.model_construct(**_fields(job))
+        own = AsyncJob.model_construct(**dict(job))
         own._client = self
         return own
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 import httpx
+from pydantic import ValidationError
 
-from warpdesk.models import ErrorDetail, JobDescription
+from warpdesk.models import ErrorDetail, JobDescription, Problem
 
 REFUSED = 409  # the status of a job's result that never comes
 
@@ -86,7 +87,16 @@ class RoundTimeout(WarpdeskError, TimeoutError):
         super().__init__(0, "timeout", f"{round_id} has no sum yet")
 
 
-def refused(status: int, code: str, detail: str, errors: tuple[ErrorDetail, ...] = ()) -> RequestRefused:
-    """The exception for an HTTP response that is not a success."""
-    kinds = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 410: NotFound, 429: Busy, 503: Busy, 507: Busy}
-    return kinds.get(status, RequestRefused)(status, code, detail, errors)
+_KINDS = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 410: NotFound, 429: Busy, 503: Busy, 507: Busy}
+
+
+def checked(response: httpx.Response) -> httpx.Response:
+    """Return a successful response; raise the problem document of any other as an exception."""
+    if response.is_success:
+        return response
+    kind = _KINDS.get(response.status_code, RequestRefused)
+    try:
+        problem = Problem.model_validate_json(response.content)
+    except ValidationError:  # a proxy's page, say
+        raise kind(response.status_code, "unexpected-response", response.text[:200]) from None
+    raise kind(response.status_code, problem.code, problem.detail, tuple(problem.errors))

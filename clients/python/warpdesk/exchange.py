@@ -19,7 +19,6 @@ from uuid import uuid4
 import httpx
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import ValidationError
 
 from warpdesk.arrays import AnyArray, as_array, as_json, as_param, fits_json, from_npy
 from warpdesk.bodies import CSV, NPY, ChunkedBody, array_body, file_body
@@ -31,7 +30,7 @@ from warpdesk.errors import (
     RoundTimeout,
     Unreachable,
     WarpdeskError,
-    refused,
+    checked,
 )
 from warpdesk.event_stream import EventStream
 from warpdesk.models import (
@@ -47,7 +46,6 @@ from warpdesk.models import (
     OperationDescription,
     OperationList,
     Priority,
-    Problem,
     Provenance,
     State,
 )
@@ -70,6 +68,7 @@ LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 TRY_LATER = (429, 503)
 ENDS = frozenset(state.value for state in State if state.final)
 
+AnyJob = JobDescription | str  # a job, or its id
 T = TypeVar("T")
 Steps = Generator[httpx.Request, httpx.Response, T]
 
@@ -170,7 +169,7 @@ class Exchange:
 
     def __init__(self, url: str | None, api_key: str | None, timeout: float) -> None:
         self.url = _address(url or os.environ.get("WARPDESK_URL") or URL)
-        self._timeout = timeout
+        self.timeout = timeout
         self._headers = {"Accept": "application/json"}
         if api_key := (api_key or os.environ.get("WARPDESK_API_KEY") or "").strip():  # read from a file, it ends a line
             if not re.fullmatch(r"[!-~]+", api_key):  # which httpx would print with all of the key
@@ -182,33 +181,93 @@ class Exchange:
         self,
         operation: str,
         options: Options,
+        params: Mapping[str, Any] | None,
         fields: Mapping[str, Any],
-        timeout: float | None,
-        idempotency_key: str | None = None,
+        idempotency_key: str | None,
+        deadline: float | None,
     ) -> Steps[Result]:
-        deadline = _deadline(timeout)
-        job = yield from self._submit(operation, options, fields, idempotency_key, deadline, wait=True)
-        return (yield from self._fetch(job, deadline))
+        job = yield from self.submit(operation, options, params, fields, idempotency_key, deadline, wait=True)
+        return (yield from self.result(job, deadline))
 
     def submit(
-        self, operation: str, options: Options, fields: Mapping[str, Any], idempotency_key: str | None = None
+        self,
+        operation: str,
+        options: Options,
+        params: Mapping[str, Any] | None,
+        fields: Mapping[str, Any],
+        idempotency_key: str | None,
+        deadline: float | None = None,
+        *,
+        wait: bool = False,
     ) -> Steps[Job]:
-        return (yield from self._submit(operation, options, fields, idempotency_key, None, wait=False))
+        description = yield from self._describe(operation, deadline)
+        expected = {entry.name: entry for entry in (description.inputs if description else ())}
+        inputs: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for name, value in {**(params or {}), **fields}.items():
+            if isinstance(value, Array):
+                inputs[name] = {"array": value.id}
+            elif name not in expected and not isinstance(value, np.ndarray):
+                others[name] = as_param(name, value)
+            else:
+                array = as_array(name, value, tuple(expected[name].dtypes) if name in expected else DTYPES)
+                if fits_json(array):
+                    inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
+                else:
+                    inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
+        body = {"operation": operation, "params": others, "inputs": inputs, **vars(options)}
+        body = {name: value for name, value in body.items() if value is not None}
+        # One key for all tries of this call: a reply that is lost does not make a second job.
+        headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
+        response = yield from self.ask("POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
+        return Job.model_validate_json(response.content)
 
-    def job(self, job: JobDescription | str) -> Steps[Job]:
-        return (yield from self._look(job, None))
+    def job(self, job: AnyJob, deadline: float | None = None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
+        response = yield from self.ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
+        return Job.model_validate_json(response.content)
 
-    def wait(self, job: JobDescription | str, timeout: float | None) -> Steps[JobDescription]:
-        return (yield from self._wait(job, _deadline(timeout)))
+    def wait(self, job: AnyJob, deadline: float | None) -> Steps[JobDescription]:
+        found = (yield from self.job(job, deadline, wait=True)) if isinstance(job, str) else job
+        pause = FIRST_PAUSE
+        while not found.status.final:
+            left = _seconds_left(deadline)
+            if left <= 0:
+                raise JobTimeout(found, found.status)
+            if _whole_seconds(left):
+                found = yield from self.job(found, deadline, wait=True)
+            else:
+                found = yield from self.job(found, deadline, pause=min(pause, left))
+                pause *= 2
+        return found
 
-    def result(self, job: JobDescription | str, timeout: float | None) -> Steps[Result]:
-        return (yield from self._fetch(job, _deadline(timeout)))
+    def result(self, job: AnyJob, deadline: float | None) -> Steps[Result]:
+        found = yield from self.wait(job, deadline)
+        if found.error is not None:
+            raise JobFailed(found.error.code, found.error.message, found)
+        body = found.result if isinstance(found, Job) else None
+        if body is None:  # the job was given, not waited for; or it has no result, and the service says why
+            try:
+                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result")
+            except RequestRefused as refusal:
+                if found.status in (State.CANCELED, State.EXPIRED) and refusal.status == REFUSED:
+                    raise JobFailed(refusal.code, refusal.detail, found) from None
+                raise
+            body = ResultBody.model_validate_json(response.content)
+        description = yield from self._describe(found.operation, None)
+        kinds = {output.name: output.kind for output in (description.outputs if description else ())}
+        outputs = dict(body.outputs)
+        for name in outputs:
+            # JSON says neither dtype nor NaN.
+            if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
+                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
+                outputs[name] = from_npy(response.content)
+        return Result(outputs, body.provenance, found)
 
-    def cancel(self, job: JobDescription | str) -> Steps[Job]:
+    def cancel(self, job: AnyJob) -> Steps[Job]:
         response = yield from self.ask("POST", f"/v1/jobs/{_id(job)}/cancel")
         return Job.model_validate_json(response.content)
 
-    def delete(self, job: JobDescription | str) -> Steps[None]:
+    def delete(self, job: AnyJob) -> Steps[None]:
         yield from self.ask("DELETE", f"/v1/jobs/{_id(job)}")
 
     def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
@@ -253,9 +312,6 @@ class Exchange:
         response = yield from self.ask("GET", f"/v1/budgets/{name}")
         return Budget.model_validate_json(response.content)
 
-    def events(self, job: JobDescription | str, timeout: float | None) -> "Reading":
-        return Reading(self, job, _deadline(timeout), self._timeout)
-
     def secagg_round(self, fields: AskedRound) -> Steps[Round]:
         fewest = max(fields.get("threshold", 0), fields["clients"] // 2 + 1, 3)
         body = {"min_clients": fewest, **fields, "quantisation": fields["quantisation"].model_dump()}
@@ -263,10 +319,9 @@ class Exchange:
         made = response.json()
         return Round(made["id"], made["join_tokens"], made["overflow_proof"])
 
-    def secagg_result(self, made: Round | str, timeout: float | None) -> Steps[RoundResult]:
+    def secagg_result(self, made: Round | str, deadline: float | None) -> Steps[RoundResult]:
         name = made.id if isinstance(made, Round) else made
-        deadline, pause = _deadline(timeout), FIRST_PAUSE
-        response = None
+        pause, response = FIRST_PAUSE, None
         while response is None:
             try:
                 response = yield from self.ask("GET", f"/v1/secagg/rounds/{name}/result", pause=pause)
@@ -310,104 +365,29 @@ class Exchange:
         tries = 0
         while True:
             seconds = _whole_seconds(_seconds_left(deadline)) if wait else 0
-            request = self.request(method, path, headers or {}, self._timeout + seconds, json=json, stream=stream)
+            request = self.request(method, path, headers or {}, self.timeout + seconds, json=json, stream=stream)
             if seconds:
                 request.headers["Prefer"] = f"wait={seconds}"
             request.extensions[PAUSE] = pause
             try:
                 response = yield request
             except httpx.TransportError as error:
-                until = until or time.monotonic() + self._timeout
+                until = until or time.monotonic() + self.timeout
                 tries += 1
                 pause = FIRST_RETRY * 2 ** (tries - 1)
                 if not isinstance(error, LOST) or tries == TRIES or time.monotonic() + pause > until:
                     raise Unreachable(self.url, error) from error
             else:
-                until = until or time.monotonic() + self._timeout
+                until = until or time.monotonic() + self.timeout
                 later = _retry_after(response)
                 if later is None or time.monotonic() + later > until:
-                    return _checked(response)
+                    return checked(response)
                 pause = later
-
-    def _submit(
-        self,
-        operation: str,
-        options: Options,
-        fields: Mapping[str, Any],
-        idempotency_key: str | None,
-        deadline: float | None,
-        *,
-        wait: bool,
-    ) -> Steps[Job]:
-        description = yield from self._describe(operation, deadline)
-        expected = {entry.name: entry for entry in (description.inputs if description else ())}
-        inputs: dict[str, Any] = {}
-        params: dict[str, Any] = {}
-        for name, value in fields.items():
-            if isinstance(value, Array):
-                inputs[name] = {"array": value.id}
-            elif name not in expected and not isinstance(value, np.ndarray):
-                params[name] = as_param(name, value)
-            else:
-                array = as_array(name, value, tuple(expected[name].dtypes) if name in expected else DTYPES)
-                if fits_json(array):
-                    inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
-                else:
-                    inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
-        body = {"operation": operation, "params": params, "inputs": inputs, **vars(options)}
-        body = {name: value for name, value in body.items() if value is not None}
-        # One key for all tries of this call: a reply that is lost does not make a second job.
-        headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
-        response = yield from self.ask("POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
-        return Job.model_validate_json(response.content)
 
     def _describe(self, operation: str, deadline: float | None) -> Steps[OperationDescription | None]:
         if operation not in self._operations:
             yield from self.operations(deadline)
         return self._operations.get(operation)  # None: the service will say that it does not exist
-
-    def _look(
-        self, job: JobDescription | str, deadline: float | None, *, wait: bool = False, pause: float = 0.0
-    ) -> Steps[Job]:
-        response = yield from self.ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
-        return Job.model_validate_json(response.content)
-
-    def _wait(self, job: JobDescription | str, deadline: float | None) -> Steps[JobDescription]:
-        found = (yield from self._look(job, deadline, wait=True)) if isinstance(job, str) else job
-        pause = FIRST_PAUSE
-        while not found.status.final:
-            left = _seconds_left(deadline)
-            if left <= 0:
-                raise JobTimeout(found, found.status)
-            if _whole_seconds(left):
-                found = yield from self._look(found, deadline, wait=True)
-            else:
-                found = yield from self._look(found, deadline, pause=min(pause, left))
-                pause *= 2
-        return found
-
-    def _fetch(self, job: JobDescription | str, deadline: float | None) -> Steps[Result]:
-        found = yield from self._wait(job, deadline)
-        if found.error is not None:
-            raise JobFailed(found.error.code, found.error.message, found)
-        body = found.result if isinstance(found, Job) else None
-        if body is None:  # the job was given, not waited for; or it has no result, and the service says why
-            try:
-                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result")
-            except RequestRefused as refusal:
-                if found.status in (State.CANCELED, State.EXPIRED) and refusal.status == REFUSED:
-                    raise JobFailed(refusal.code, refusal.detail, found) from None
-                raise
-            body = ResultBody.model_validate_json(response.content)
-        description = yield from self._describe(found.operation, None)
-        kinds = {output.name: output.kind for output in (description.outputs if description else ())}
-        outputs = dict(body.outputs)
-        for name in outputs:
-            # JSON says neither dtype nor NaN.
-            if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
-                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
-                outputs[name] = from_npy(response.content)
-        return Result(outputs, body.provenance, found)
 
     def request(
         self,
@@ -422,20 +402,19 @@ class Exchange:
         url = httpx.URL(f"{self.url}{path}")
         # httpx leaves the host out where it is given a stream, and takes headers for ASCII.
         sent = httpx.Headers({**self._headers, "Host": url.netloc.decode("ascii"), **headers}, encoding="utf-8")
-        timeout = httpx.Timeout(self._timeout, read=read_timeout).as_dict()
+        timeout = httpx.Timeout(self.timeout, read=read_timeout).as_dict()
         return httpx.Request(method, url, headers=sent, json=json, stream=stream, extensions={"timeout": timeout})
 
 
 class Reading:
     """The reader of one job's event stream. It reconnects as needed and resumes after the last event read."""
 
-    def __init__(self, exchange: Exchange, job: JobDescription | str, deadline: float | None, patience: float) -> None:
+    def __init__(self, exchange: Exchange, job: AnyJob, deadline: float | None) -> None:
         self.over = False
         self._exchange = exchange
         self._job = job
         self._deadline = deadline
-        self._patience = patience  # seconds the service may ask to wait in all, where there is no deadline
-        self._until: float | None = None  # then what it answers is an error
+        self._until: float | None = None  # when the service has asked to wait for as long as a request may take
         self._last: JobEvent | None = None
         self._stream = EventStream()
         self._read_timeout = SILENCE
@@ -472,13 +451,13 @@ class Reading:
         """Check the response that opens the event stream; any other body has been read whole. Raises WarpdeskError."""
         later = _retry_after(response)
         if later is None:
-            self.over = _checked(response).status_code == 204  # there is nothing to come
+            self.over = checked(response).status_code == 204  # there is nothing to come
             self._until = None
             later = 1.0  # until the service says what it wants
         else:
-            self._until = self._until or time.monotonic() + self._patience
+            self._until = self._until or time.monotonic() + self._exchange.timeout
             if later > min(self._left(), self._until - time.monotonic()):
-                _checked(response)
+                checked(response)
         self._failures = 0
         self._pause = later
 
@@ -510,17 +489,6 @@ def _retry_after(response: httpx.Response) -> float | None:
     return float(seconds) if response.status_code in TRY_LATER and seconds.isascii() and seconds.isdigit() else None
 
 
-def _checked(response: httpx.Response) -> httpx.Response:
-    """Return a successful response; raise the problem document of any other as an exception."""
-    if response.is_success:
-        return response
-    try:
-        problem = Problem.model_validate_json(response.content)
-    except ValidationError:  # a proxy's page, say
-        raise refused(response.status_code, "unexpected-response", response.text[:200]) from None
-    raise refused(response.status_code, problem.code, problem.detail, tuple(problem.errors))
-
-
 def _address(url: str) -> str:
     """A service's base URL without a slash at its end. Raises ValueError for an invalid URL."""
     try:
@@ -532,7 +500,7 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def _id(job: JobDescription | str) -> str:
+def _id(job: AnyJob) -> str:
     return job if isinstance(job, str) else job.id
 
 
@@ -552,7 +520,7 @@ def _whole_seconds(wait: float) -> int:
     return max(0, floor(min(wait + SLACK, LONGEST_WAIT)))
 
 
-def _deadline(timeout: float | None) -> float | None:
+def deadline_of(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
