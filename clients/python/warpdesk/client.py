@@ -1,26 +1,38 @@
-"""The HTTP clients of a Warpdesk service, with NumPy arrays in and out.
+"""The HTTP client of a Warpdesk service, with NumPy arrays in and out.
 
     with Client() as client:
         result = client.run("rsi", prices=closes, period=14)
         result["rsi"], result.provenance.backend
 
-`Client` and `AsyncClient` have the same methods. The requests and their order are written once, in exchange.py; the
-two clients differ only in how they send them.
+`AsyncClient` of async_client.py has the same methods. The requests and their order are written once, in exchange.py;
+the two clients differ only in how they send them.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Unpack
 
 import httpx
 from numpy.typing import ArrayLike
 from pydantic import PrivateAttr
 
 from warpdesk.arrays import AnyArray
+from warpdesk.async_client import AsyncClient, AsyncJob
+from warpdesk.calls import (
+    AnyJob,
+    AskedRound,
+    OnTimeout,
+    Options,
+    Place,
+    Progress,
+    Result,
+    Round,
+    RoundResult,
+    require_known,
+)
 from warpdesk.errors import (
     Busy,
     JobFailed,
@@ -32,21 +44,8 @@ from warpdesk.errors import (
     Unreachable,
     WarpdeskError,
 )
-from warpdesk.exchange import (
-    PAUSE,
-    AnyJob,
-    AskedRound,
-    Exchange,
-    Options,
-    Place,
-    Reading,
-    Result,
-    Round,
-    RoundResult,
-    Steps,
-    T,
-    deadline_of,
-)
+from warpdesk.event_reader import Reading
+from warpdesk.exchange import PAUSE, Exchange, Steps, T, deadline_of
 from warpdesk.models import (
     Accountant,
     Array,
@@ -85,14 +84,6 @@ __all__ = [
     "WarpdeskError",
 ]
 
-Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
-OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
-
-
-def _require_known(wish: OnTimeout) -> None:
-    if wish not in get_args(OnTimeout):
-        raise ValueError(f"on_timeout is one of {', '.join(get_args(OnTimeout))}, got {wish!r}")
-
 
 class Job(JobDescription):
     """A submitted job: its last fetched state, and methods to wait for it, cancel it and fetch its result."""
@@ -118,32 +109,6 @@ class Job(JobDescription):
     def refresh(self) -> "Job":
         """Fetch the job's current state."""
         return self._client.job(self)
-
-
-class AsyncJob(JobDescription):
-    """`Job` for asyncio: the same methods, awaited."""
-
-    _client: "AsyncClient" = PrivateAttr()
-
-    async def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "AsyncJob":
-        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
-        return await self._client.wait(self, timeout, progress)
-
-    async def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for the job and fetch its result. Raises JobFailed if it has none."""
-        return await self._client.result(self, timeout, progress)
-
-    def events(self, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """Iterate over the job's events, past and future, in order, until its end."""
-        return self._client.events(self, timeout)
-
-    async def cancel(self) -> "AsyncJob":
-        """Cancel the job, and return its state after that."""
-        return await self._client.cancel(self)
-
-    async def refresh(self) -> "AsyncJob":
-        """Fetch the job's current state."""
-        return await self._client.job(self)
 
 
 class Client:
@@ -186,7 +151,7 @@ class Client:
         RequestRefused if the service refuses the request, JobFailed if the job has no result, and Unreachable if no
         service answers.
         """
-        _require_known(on_timeout)
+        require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         try:
             if progress is None:
@@ -363,212 +328,3 @@ def send(http: httpx.Client, steps: Steps[T]) -> T:
     except StopIteration as end:
         answer: T = end.value
         return answer
-
-
-class AsyncClient:
-    """`Client` for asyncio: the same methods, awaited; `list` and `events` are asynchronous iterators."""
-
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:
-        self._exchange = Exchange(url, api_key, timeout)
-        self._http = httpx.AsyncClient()
-
-    async def run(
-        self,
-        operation: str,
-        *,
-        backend: BackendWish = "auto",
-        priority: Priority = "batch",
-        seed: int | None = None,
-        deadline_s: float | None = None,
-        result_ttl_s: float | None = None,
-        timeout: float | None = None,
-        on_timeout: OnTimeout = "leave",
-        progress: Progress | None = None,
-        idempotency_key: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        **fields: Any,
-    ) -> Result:
-        """Submit a job, wait for it and fetch its result. `fields` are the operation's inputs (arrays) and parameters.
-
-        `params` holds further fields, also any that is named like an argument of this method.
-
-        `timeout` limits the whole wait in seconds. After it JobTimeout is raised; its `job` goes on, or is canceled
-        with `on_timeout="cancel"`. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises
-        RequestRefused if the service refuses the request, JobFailed if the job has no result, and Unreachable if no
-        service answers.
-        """
-        _require_known(on_timeout)
-        options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        try:
-            if progress is None:
-                run = self._exchange.run(operation, options, params, fields, idempotency_key, deadline_of(timeout))
-                return await self._send(run)
-            job = await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key))
-            return await self.result(job, timeout, progress)
-        except JobTimeout as late:
-            if on_timeout == "cancel":
-                try:
-                    late.job = await self.cancel(late.job)
-                    late.add_note(f"The job is {late.job.status}")
-                except WarpdeskError as why:
-                    late.add_note(f"The job was not canceled: {why}")
-            raise
-
-    async def submit(
-        self,
-        operation: str,
-        *,
-        backend: BackendWish = "auto",
-        priority: Priority = "batch",
-        seed: int | None = None,
-        deadline_s: float | None = None,
-        result_ttl_s: float | None = None,
-        idempotency_key: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        **fields: Any,
-    ) -> AsyncJob:
-        """Enqueue a job and return at once.
-
-        The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
-        if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
-        """
-        options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return self._own(await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
-
-    async def job(self, job: AnyJob) -> AsyncJob:
-        """Fetch the job's current state."""
-        return self._own(await self._send(self._exchange.job(job)))
-
-    async def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> AsyncJob:
-        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
-        await self._report(job, timeout, progress)
-        return self._own(await self._send(self._exchange.wait(job, deadline_of(timeout))))
-
-    async def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for a job and fetch its result."""
-        await self._report(job, timeout, progress)
-        return await self._send(self._exchange.result(job, deadline_of(timeout)))
-
-    async def events(self, job: AnyJob, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
-
-        A lost connection is opened again, and no event is missed or repeated.
-        """
-        reading = Reading(self._exchange, job, deadline_of(timeout))
-        while not reading.over:
-            with reading.attempt() as request:
-                await asyncio.sleep(request.extensions[PAUSE])
-                async with aclosing(await self._http.send(request, stream=True)) as response:
-                    if response.status_code != 200:
-                        await response.aread()
-                    reading.begin(response)
-                    async for piece in response.aiter_bytes():
-                        for event in reading.take(piece):
-                            yield event
-                        if reading.stale:
-                            break
-
-    async def cancel(self, job: AnyJob) -> AsyncJob:
-        """Cancel a queued or running job, and return its state after that. A job that has ended is not changed."""
-        return self._own(await self._send(self._exchange.cancel(job)))
-
-    async def delete(self, job: AnyJob) -> None:
-        """Erase a job's inputs and result. A queued or running job is canceled first."""
-        await self._send(self._exchange.delete(job))
-
-    async def list(self, limit: int | None = None) -> AsyncIterator[AsyncJob]:
-        """Iterate over the API key's jobs, newest first, all or the first `limit`. Pages are fetched as needed."""
-        place: Place | None = Place(None, limit)
-        while place is not None:
-            jobs, place = await self._send(self._exchange.page(place))
-            for job in jobs:
-                yield self._own(job)
-
-    async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
-        """Upload an array, or the content of an .npy or .csv file, for jobs to use by its id.
-
-        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
-        the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
-        """
-        return await self._send(self._exchange.upload(array, columns))
-
-    async def download(self, array: Array | str) -> AnyArray:
-        """Download a stored array as NumPy."""
-        return await self._send(self._exchange.download(array))
-
-    async def operations(self) -> dict[str, OperationDescription]:
-        """List the operations that the service can compute."""
-        return await self._send(self._exchange.operations())
-
-    async def create_budget(
-        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
-    ) -> Budget:
-        """Open a dataset's privacy budget. Needs an API key with the scope `admin`.
-
-        Its total is epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a decimal string. The
-        lists charge_keys= and arrays= say which keys may charge it, and for which arrays. Raises WarpdeskError if the
-        dataset has an open budget.
-        """
-        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **more)
-        return await self._send(self._exchange.create_budget(wanted))
-
-    async def budget(self, budget: Budget | str) -> Budget:
-        """Fetch a privacy budget: exact decimals of what was spent and what remains, and the head of its hash chain."""
-        return await self._send(self._exchange.budget(budget))
-
-    async def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
-        """Create a secure aggregation round that sums `clients` vectors (dimension,). Each client needs one token.
-
-        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, for example if the sum could overflow.
-        """
-        return await self._send(self._exchange.secagg_round(fields))
-
-    async def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait for the end of a secure aggregation round and fetch its sum; RoundTimeout after `timeout` seconds.
-
-        The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
-        """
-        return await self._send(self._exchange.secagg_result(made, deadline_of(timeout)))
-
-    def __repr__(self) -> str:
-        return f"AsyncClient({self._exchange.url!r})"
-
-    async def close(self) -> None:
-        """Close the client's connections to the service."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> "AsyncClient":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _report(self, job: AnyJob, timeout: float | None, progress: Progress | None) -> None:
-        if progress is not None:
-            async for event in self.events(job, timeout):
-                progress(event)
-
-    def _own(self, job: JobDescription) -> AsyncJob:
-        own = AsyncJob.model_construct(**dict(job))
-        own._client = self
-        return own
-
-    async def _send(self, steps: Steps[T]) -> T:
-        try:
-            request = next(steps)
-            while True:
-                await asyncio.sleep(request.extensions[PAUSE])
-                try:
-                    response = await self._http.send(request)
-                except httpx.TransportError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(response)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-        except (JobTimeout, JobFailed) as error:
-            error.job = error.job if isinstance(error.job, str) else self._own(error.job)
-            raise

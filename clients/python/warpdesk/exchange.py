@@ -2,18 +2,16 @@
 
 Each method of `Exchange` is a generator that yields requests, receives their responses and returns the method's result.
 A request's extension `PAUSE` is the number of seconds to wait before it is sent. If a request fails, the caller throws
-the exception into the generator. `Reading` does the same for a job's event stream.
+the exception into the generator.
 """
 
 import os
 import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Generator, Mapping, Sequence
 from math import floor
 from pathlib import Path
-from typing import Any, Literal, Required, TypedDict, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -22,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from warpdesk.arrays import AnyArray, as_array, as_json, as_param, fits_json, from_npy
 from warpdesk.bodies import CSV, NPY, ChunkedBody, array_body, file_body
+from warpdesk.calls import AnyJob, AskedRound, Options, Place, Result, Round, RoundResult
 from warpdesk.errors import (
     REFUSED,
     JobFailed,
@@ -32,25 +31,20 @@ from warpdesk.errors import (
     WarpdeskError,
     checked,
 )
-from warpdesk.event_stream import EventStream
 from warpdesk.models import (
     DTYPES,
     Array,
-    BackendWish,
     Budget,
     Job,
     JobDescription,
-    JobEvent,
     JobPage,
     NewBudget,
     OperationDescription,
     OperationList,
-    Priority,
     Provenance,
     State,
 )
 from warpdesk.models import Result as ResultBody
-from warpdesk.secagg.quantisation import Quantisation
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open
@@ -61,107 +55,13 @@ PAUSE = "pause"
 
 TRIES = 5  # of a request whose connection fails; the pauses between them are 1.5 seconds together
 FIRST_RETRY = 0.1  # seconds; doubles each time
-SILENCE = 45.0  # seconds without a word, three comments of the service, after which an event stream is opened anew
 
 # Connection errors that a retry over a new connection may avoid.
 LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 TRY_LATER = (429, 503)
-ENDS = frozenset(state.value for state in State if state.final)
 
-AnyJob = JobDescription | str  # a job, or its id
 T = TypeVar("T")
 Steps = Generator[httpx.Request, httpx.Response, T]
-
-
-@dataclass(frozen=True, eq=False)
-class Result(Mapping[str, Any]):
-    """The result of one job: its outputs, arrays as NumPy and the rest as plain Python; the provenance; the job.
-
-    An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
-    """
-
-    outputs: dict[str, Any]
-    provenance: Provenance
-    job: JobDescription
-
-    def __getitem__(self, name: str) -> Any:
-        return self.outputs[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.outputs)
-
-    def __len__(self) -> int:
-        return len(self.outputs)
-
-    def __getattr__(self, name: str) -> Any:
-        outputs = self.__dict__.get("outputs", {})
-        if name in outputs:
-            return outputs[name]
-        raise AttributeError(f"there is no output {name!r}; there are {', '.join(outputs)}")
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.outputs]
-
-
-class AskedRound(TypedDict, total=False):
-    """The arguments of a new secure aggregation round. The default modulus is 2**32, the default output float.
-
-    `min_clients` is the fewest clients that may send keys and shares; the default is just more than half. `threshold`
-    is for a round in which all clients share with all. Without it, neighbours and threshold follow from the number of
-    clients. `deadlines` are the seconds that each phase may take.
-    """
-
-    clients: Required[int]
-    dimension: Required[int]
-    quantisation: Required[Quantisation]
-    min_clients: int
-    threshold: int
-    modulus_bits: Literal[32, 64]
-    output: Literal["int", "float", "mean"]
-    deadlines: Mapping[Literal["keys_s", "shares_s", "masked_s", "unmask_s"], float]
-    backend: BackendWish
-
-
-@dataclass(frozen=True)
-class Round:
-    """A created secure aggregation round: its id, a join token for each client, and why no sum can overflow.
-
-    Any client may get any token. The tokens cannot be fetched again.
-    """
-
-    id: str
-    tokens: list[str] = field(repr=False)
-    overflow_proof: dict[str, int]
-
-
-@dataclass(frozen=True)
-class RoundResult:
-    """The sum of the survivors' vectors, and what the service learned while it was made."""
-
-    sum: AnyArray
-    survivors: list[int]
-    dropped: list[int]
-    overflow_proof: dict[str, int]
-    statement: str
-    provenance: Provenance
-    job: str
-
-
-@dataclass(frozen=True)
-class Options:
-    backend: BackendWish
-    priority: Priority
-    seed: int | None
-    deadline_s: float | None
-    result_ttl_s: float | None
-
-
-@dataclass(frozen=True)
-class Place:
-    """A position in the list of jobs: the next page, none for the first, and how many jobs are still wanted."""
-
-    page: str | None
-    left: int | None
 
 
 class Exchange:
@@ -223,7 +123,7 @@ class Exchange:
         return Job.model_validate_json(response.content)
 
     def job(self, job: AnyJob, deadline: float | None = None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
-        response = yield from self.ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
+        response = yield from self.ask("GET", f"/v1/jobs/{id_of(job)}", deadline=deadline, wait=wait, pause=pause)
         return Job.model_validate_json(response.content)
 
     def wait(self, job: AnyJob, deadline: float | None) -> Steps[JobDescription]:
@@ -264,11 +164,11 @@ class Exchange:
         return Result(outputs, body.provenance, found)
 
     def cancel(self, job: AnyJob) -> Steps[Job]:
-        response = yield from self.ask("POST", f"/v1/jobs/{_id(job)}/cancel")
+        response = yield from self.ask("POST", f"/v1/jobs/{id_of(job)}/cancel")
         return Job.model_validate_json(response.content)
 
     def delete(self, job: AnyJob) -> Steps[None]:
-        yield from self.ask("DELETE", f"/v1/jobs/{_id(job)}")
+        yield from self.ask("DELETE", f"/v1/jobs/{id_of(job)}")
 
     def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
         """Fetch one page of the list of jobs; returns its jobs and the position of the next page, if any."""
@@ -379,7 +279,7 @@ class Exchange:
                     raise Unreachable(self.url, error) from error
             else:
                 until = until or time.monotonic() + self.timeout
-                later = _retry_after(response)
+                later = retry_after(response)
                 if later is None or time.monotonic() + later > until:
                     return checked(response)
                 pause = later
@@ -406,84 +306,7 @@ class Exchange:
         return httpx.Request(method, url, headers=sent, json=json, stream=stream, extensions={"timeout": timeout})
 
 
-class Reading:
-    """The reader of one job's event stream. It reconnects as needed and resumes after the last event read."""
-
-    def __init__(self, exchange: Exchange, job: AnyJob, deadline: float | None) -> None:
-        self.over = False
-        self._exchange = exchange
-        self._job = job
-        self._deadline = deadline
-        self._until: float | None = None  # when the service has asked to wait for as long as a request may take
-        self._last: JobEvent | None = None
-        self._stream = EventStream()
-        self._read_timeout = SILENCE
-        self._pause = 0.0
-        self._failures = 0
-
-    @contextmanager
-    def attempt(self) -> Iterator[httpx.Request]:
-        """The request for the next connection to the event stream. Another may follow it in any case.
-
-        Raises JobTimeout after the deadline, and Unreachable after several failures to connect.
-        """
-        left = self._left() - self._pause
-        if left <= 0:
-            state = "queued" if self._last is None else self._last.event.replace("progress", "running")
-            raise JobTimeout(self._job, state)
-        self._read_timeout = min(SILENCE, left)
-        headers = {"Accept": "text/event-stream"}
-        if self._last is not None:
-            headers["Last-Event-ID"] = str(self._last.number)
-        request = self._exchange.request("GET", f"/v1/jobs/{_id(self._job)}/events", headers, self._read_timeout)
-        request.extensions[PAUSE] = self._pause
-        self._pause = FIRST_RETRY * 2**self._failures
-        self._failures += 1
-        self._stream = EventStream()
-        try:
-            yield request
-        except httpx.TransportError as error:
-            if not isinstance(error, LOST) or self._failures == TRIES:
-                raise Unreachable(self._exchange.url, error) from error
-        self.over = self.over or (self._last is not None and self._last.event in ENDS)
-
-    def begin(self, response: httpx.Response) -> None:
-        """Check the response that opens the event stream; any other body has been read whole. Raises WarpdeskError."""
-        later = _retry_after(response)
-        if later is None:
-            self.over = checked(response).status_code == 204  # there is nothing to come
-            self._until = None
-            later = 1.0  # until the service says what it wants
-        else:
-            self._until = self._until or time.monotonic() + self._exchange.timeout
-            if later > min(self._left(), self._until - time.monotonic()):
-                checked(response)
-        self._failures = 0
-        self._pause = later
-
-    def take(self, piece: bytes) -> Iterator[JobEvent]:
-        """Parse one piece of the event stream, and return the job events that it completes."""
-        for message in self._stream.take(piece):
-            event = JobEvent.model_validate_json(message.data)
-            if self._last is None or event.number > self._last.number:
-                self._last = event
-                yield event
-        if self._stream.retry is not None:
-            self._pause = self._stream.retry
-
-    @property
-    def stale(self) -> bool:
-        """Whether this connection's read timeout ends well after the deadline. A new connection gets a shorter one."""
-        if self._deadline is None or self._read_timeout <= 1.25 * self._left():
-            return False
-        self._pause = 0.0
-        return True
-
-    def _left(self) -> float:
-        return SILENCE if self._deadline is None else self._deadline - time.monotonic()
-
-
-def _retry_after(response: httpx.Response) -> float | None:
+def retry_after(response: httpx.Response) -> float | None:
     """The seconds of a response's `Retry-After` header."""
     seconds = response.headers.get("Retry-After", "")
     return float(seconds) if response.status_code in TRY_LATER and seconds.isascii() and seconds.isdigit() else None
@@ -500,7 +323,7 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def _id(job: AnyJob) -> str:
+def id_of(job: AnyJob) -> str:
     return job if isinstance(job, str) else job.id
 
 

@@ -1,0 +1,109 @@
+"""The arguments of the clients' methods, and their answers, apart from the models of the service."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Required, TypedDict, get_args
+
+from warpdesk.arrays import AnyArray
+from warpdesk.models import BackendWish, JobDescription, JobEvent, Priority, Provenance
+from warpdesk.secagg.quantisation import Quantisation
+
+AnyJob = JobDescription | str  # a job, or its id
+Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
+OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
+
+
+def require_known(wish: OnTimeout) -> None:
+    if wish not in get_args(OnTimeout):
+        raise ValueError(f"on_timeout is one of {', '.join(get_args(OnTimeout))}, got {wish!r}")
+
+
+@dataclass(frozen=True)
+class Options:
+    backend: BackendWish
+    priority: Priority
+    seed: int | None
+    deadline_s: float | None
+    result_ttl_s: float | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in the list of jobs: the next page, none for the first, and how many jobs are still wanted."""
+
+    page: str | None
+    left: int | None
+
+
+class AskedRound(TypedDict, total=False):
+    """The arguments of a new secure aggregation round. The default modulus is 2**32, the default output float.
+
+    `min_clients` is the fewest clients that may send keys and shares; the default is just more than half. `threshold`
+    is for a round in which all clients share with all. Without it, neighbours and threshold follow from the number of
+    clients. `deadlines` are the seconds that each phase may take.
+    """
+
+    clients: Required[int]
+    dimension: Required[int]
+    quantisation: Required[Quantisation]
+    min_clients: int
+    threshold: int
+    modulus_bits: Literal[32, 64]
+    output: Literal["int", "float", "mean"]
+    deadlines: Mapping[Literal["keys_s", "shares_s", "masked_s", "unmask_s"], float]
+    backend: BackendWish
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Mapping[str, Any]):
+    """The result of one job: its outputs, arrays as NumPy and the rest as plain Python; the provenance; the job.
+
+    An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
+    """
+
+    outputs: dict[str, Any]
+    provenance: Provenance
+    job: JobDescription
+
+    def __getitem__(self, name: str) -> Any:
+        return self.outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        outputs = self.__dict__.get("outputs", {})
+        if name in outputs:
+            return outputs[name]
+        raise AttributeError(f"there is no output {name!r}; there are {', '.join(outputs)}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.outputs]
+
+
+@dataclass(frozen=True)
+class Round:
+    """A created secure aggregation round: its id, a join token for each client, and why no sum can overflow.
+
+    Any client may get any token. The tokens cannot be fetched again.
+    """
+
+    id: str
+    tokens: list[str] = field(repr=False)
+    overflow_proof: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """The sum of the survivors' vectors, and what the service learned while it was made."""
+
+    sum: AnyArray
+    survivors: list[int]
+    dropped: list[int]
+    overflow_proof: dict[str, int]
+    statement: str
+    provenance: Provenance
+    job: str
