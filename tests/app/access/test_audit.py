@@ -18,7 +18,7 @@ from warpdesk_server.app.access.keys import create_key
 BUDGET = {"name": "a", "dataset": "orders", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "1"}
 
 
-def told(file: Path) -> list[dict[str, Any]]:
+def audit_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
@@ -44,7 +44,7 @@ def test_every_route_that_only_an_admin_may_use_leaves_a_line(desk: Live) -> Non
     for method, path in routes:
         ask(method, path, **{"X-Request-ID": "walk"})
 
-    lines = [line for line in told(desk.settings.audit_path) if line["request_id"] == "walk"]
+    lines = [line for line in audit_lines(desk.settings.audit_path) if line["request_id"] == "walk"]
     assert {line["action"] for line in lines} == {f"{method} {path}" for method, path in admins}
     assert {line["who"]["name"] for line in lines} == {"boss"}
     assert len(admins) >= 5
@@ -58,7 +58,7 @@ def test_what_an_admin_changes_is_told_with_who_what_and_what_came_of_it(desk: L
     desk.http.post(f"/v1/dead-letters/{job_id}/rerun")
     desk.http.get("/v1/dead-letters")
 
-    lines = told(desk.settings.audit_path)
+    lines = audit_lines(desk.settings.audit_path)
     assert again.status_code == 409
     assert [(line["action"], line["target"], line["outcome"]) for line in lines] == [
         ("POST /v1/budgets", None, "begun"),
@@ -90,7 +90,7 @@ def test_a_round_that_an_admin_ends_for_another_is_told_and_ones_own_is_not(desk
     assert not desk.settings.audit_path.exists()
     theirs = ended(creator, {})
 
-    assert {(line["target"], line["outcome"]) for line in told(desk.settings.audit_path)} == {
+    assert {(line["target"], line["outcome"]) for line in audit_lines(desk.settings.audit_path)} == {
         (theirs, "begun"), (theirs, "succeeded"),
     }  # fmt: skip
 
@@ -130,8 +130,8 @@ def test_a_log_that_was_renamed_goes_on_in_a_new_file(tmp_path: Path) -> None:
         file.rename(tmp_path / "audit.jsonl.1")
         entry.target = "abc"
 
-    assert [line["outcome"] for line in told(tmp_path / "audit.jsonl.1")] == ["begun"]
-    assert [(line["outcome"], line["target"]) for line in told(file)] == [("succeeded", "abc")]
+    assert [line["outcome"] for line in audit_lines(tmp_path / "audit.jsonl.1")] == ["begun"]
+    assert [(line["outcome"], line["target"]) for line in audit_lines(file)] == [("succeeded", "abc")]
     with pytest.raises(AuditUnavailable, match="cannot be written: Is a directory"):
         Audit(tmp_path).begin(entry)
 

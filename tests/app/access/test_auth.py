@@ -367,7 +367,7 @@ def test_a_key_that_may_not_read_is_not_told_that_its_job_runs(serve_api: Callab
     submit, both = create_key(home, "a", ["submit"]), create_key(home, "b", ["submit", "read"])
     with serve_api() as api:
 
-        def told(token: str) -> tuple[str, int]:
+        def status_and_attempt(token: str) -> tuple[str, int]:
             assert api.queue.claim(Claim("a worker", waits=True)) is None
             job = api.http.post("/v1/jobs", json=SCALE, headers=bearer(token)).json()
             record = api.queue.get(job["id"])
@@ -375,7 +375,7 @@ def test_a_key_that_may_not_read_is_not_told_that_its_job_runs(serve_api: Callab
             assert record.state is State.RUNNING
             return job["status"], job["attempt"]
 
-        assert (told(submit), told(both)) == (("queued", 0), ("running", 1))
+        assert (status_and_attempt(submit), status_and_attempt(both)) == (("queued", 0), ("running", 1))
 
 
 def test_a_key_that_may_not_read_gets_no_result_by_waiting(serve_api: Callable[..., Any], tmp_path: Path) -> None:

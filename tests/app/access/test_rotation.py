@@ -100,12 +100,12 @@ def test_an_overlap_ends_at_a_time_that_a_clock_may_pass_and_come_back_to(redis_
     new = rotate_key(home / "keys.json", old.split("_")[1], HOUR / 2)
     listening = socket.create_server(("127.0.0.1", 0))
     command, needed = module("warpdesk_server.service.api", "--fd", str(listening.fileno()))
-    told = {**needed, **clock.environment, "WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
+    settings = {**needed, **clock.environment, "WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
     log = tmp_path / "api.log"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
-    api = spawn(command, env={**clean, **told}, cwd=ROOT, log=log, pass_fds=[listening.fileno()])
+    api = spawn(command, env={**clean, **settings}, cwd=ROOT, log=log, pass_fds=[listening.fileno()])
 
-    def asked(token: str) -> tuple[int, bool]:
+    def status_and_hint(token: str) -> tuple[int, bool]:
         answer = httpx.get(f"http://127.0.0.1:{port}/v1/jobs", headers=bearer(token), timeout=60)
         return answer.status_code, "was rotated" in answer.text
 
@@ -113,7 +113,7 @@ def test_an_overlap_ends_at_a_time_that_a_clock_may_pass_and_come_back_to(redis_
         port = listening.getsockname()[1]
         for ahead, of_old in ((0.0, (200, False)), (HOUR, (401, True)), (-HOUR, (200, False))):
             clock.set_ahead(ahead)
-            assert [asked(old), asked(new)] == [of_old, (200, False)], log.read_text()
+            assert [status_and_hint(old), status_and_hint(new)] == [of_old, (200, False)], log.read_text()
     finally:
         listening.close()
         stop(api)

@@ -51,7 +51,7 @@ def draw(api: Live, key: Keyed, count: int) -> httpx.Response:
     return api.http.post("/v1/jobs", json={"operation": "draw", "params": {"count": count}}, headers=key)
 
 
-def told(answer: httpx.Response) -> tuple[int, str]:
+def status_and_code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json().get("code", "")
 
 
@@ -71,7 +71,7 @@ def test_a_key_stores_as_much_as_its_quota_and_another_key_is_not_hurt(
         refused = upload(api, greedy, MIB, 3.0)
 
         took = stored(api, greedy)
-        assert told(refused) == (429, "storage-quota")
+        assert status_and_code(refused) == (429, "storage-quota")
         assert f"The key stores {took} bytes and would store " in refused.json()["detail"]
         assert f"its quota is {3 * MIB}" in refused.json()["detail"]
         assert 2 * MIB < took < 2 * MIB + 50_000
@@ -89,10 +89,10 @@ def test_what_queued_jobs_will_write_counts_before_any_of_it_is_written(
     with serve_api(max_stored_bytes_per_key=10 * MIB, max_stored_bytes=15 * MIB) as api:
         jobs = [draw(api, greedy, MIB // 2) for _ in range(3)]  # 4 MiB each
 
-        assert [told(job)[0] for job in jobs] == [202, 202, 429]
-        assert told(jobs[2]) == (429, "storage-quota")
+        assert [status_and_code(job)[0] for job in jobs] == [202, 202, 429]
+        assert status_and_code(jobs[2]) == (429, "storage-quota")
         assert api.queue.length() == 2
-        assert told(draw(api, other, 7 * MIB // 8)) == (503, "storage-full")  # of all, 15 MiB
+        assert status_and_code(draw(api, other, 7 * MIB // 8)) == (503, "storage-full")  # of all, 15 MiB
         assert draw(api, other, 1000).status_code == 202
 
         fail(api.queue, jobs[0].json()["id"])  # and has no result
@@ -127,10 +127,10 @@ def test_what_is_stored_is_known_after_a_restart_and_to_every_process(
         assert draw(api, key, 10_000).status_code == 202
         took = stored(api, key)
         wait_until(lambda: stored(beside, key) == took)
-        assert told(upload(beside, key, MIB)) == (429, "storage-quota")
+        assert status_and_code(upload(beside, key, MIB)) == (429, "storage-quota")
     with serve_api(**bounds) as api:
         assert stored(api, key) == took
-        assert told(upload(api, key, MIB)) == (429, "storage-quota")
+        assert status_and_code(upload(api, key, MIB)) == (429, "storage-quota")
 
 
 def test_arrays_are_listed_newest_first_a_page_at_a_time_for_their_key_alone(
@@ -150,7 +150,7 @@ def test_arrays_are_listed_newest_first_a_page_at_a_time_for_their_key_alone(
         assert [len(page) for page in pages] == [2, 2, 1]
         assert {array for page in pages for array in page} == {*ids}
         assert (answer["stored_bytes"], answer["max_stored_bytes"]) == (5 * 2 * 4096, MIB)
-        assert told(api.http.get("/v1/arrays?cursor=7", headers=key)) == (422, "invalid-request")
+        assert status_and_code(api.http.get("/v1/arrays?cursor=7", headers=key)) == (422, "invalid-request")
 
 
 def test_below_what_is_kept_free_nothing_is_stored_or_claimed_and_readiness_says_so(
@@ -160,7 +160,7 @@ def test_below_what_is_kept_free_nothing_is_stored_or_claimed_and_readiness_says
         refused = upload(api, {}, 8000), draw(api, {}, 10)
         ready = api.http.get("/readyz")
 
-        assert [told(answer) for answer in refused] == [(503, "storage-full")] * 2
+        assert [status_and_code(answer) for answer in refused] == [(503, "storage-full")] * 2
         assert all(f"would not leave the {1 << 60} bytes of the disk" in answer.json()["detail"] for answer in refused)
         assert int(refused[0].headers["Retry-After"]) >= 1
         assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
@@ -202,7 +202,7 @@ def test_an_array_that_has_to_be_turned_counts_twice_until_it_is_stored(
     turned = npy(np.asfortranarray(np.ones((MIB // 16, 2))))
     with serve_api(max_stored_bytes_per_key=int(1.9 * MIB)) as api:
         refused = api.http.put("/v1/arrays", content=turned, headers={**NPY, **greedy})
-        assert told(refused) == (429, "storage-quota")
+        assert status_and_code(refused) == (429, "storage-quota")
         assert (stored(api, greedy), upload(api, greedy, MIB).status_code) == (0, 201)
 
 
@@ -245,7 +245,7 @@ def test_an_array_is_deleted_without_redis_where_no_job_can_be_reading_it(
 
         kept, deleted = (api.http.delete(f"/v1/arrays/{array}") for array in (read, unread))
 
-        assert told(kept) == (503, "queue-unavailable")
+        assert status_and_code(kept) == (503, "queue-unavailable")
         assert f"a job that was not seen to end may read {read}" in kept.json()["detail"]
         assert deleted.status_code == 204
         assert [api.http.get(f"/v1/arrays/{array}").status_code for array in (read, unread)] == [200, 404]
@@ -279,7 +279,7 @@ def test_a_key_without_room_to_store_an_input_again_is_told_so(
             raise InputsGone(*job.inputs.values())
 
         monkeypatch.setattr(jobs, "enqueue", gone)
-        assert told(api.http.post("/v1/jobs", json=SCALE)) == (429, "storage-quota")
+        assert status_and_code(api.http.post("/v1/jobs", json=SCALE)) == (429, "storage-quota")
         assert api.app.state.services.queue.usable
 
 

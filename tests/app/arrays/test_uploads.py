@@ -205,10 +205,10 @@ def between(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """What happens once, in the next submission, after its inputs were found and before it is queued."""
     keep, happens = operations.keep_inputs, list[Callable[[], object]]()
 
-    def keep_inputs(*told: Any) -> Any:
+    def keep_inputs(*arguments: Any) -> Any:
         while happens:
             happens.pop()()
-        return keep(*told)
+        return keep(*arguments)
 
     monkeypatch.setattr(operations, "keep_inputs", keep_inputs)
     return happens
@@ -287,10 +287,10 @@ def test_an_array_that_is_uploaded_again_while_it_is_deleted_is_there_for_the_jo
     with ThreadPoolExecutor(1) as threads:
 
         def forbid_slowly(owner: str, array: str) -> bool:
-            told = forbid(owner, array)
+            outcome = forbid(owner, array)
             again.append(threads.submit(upload_and_submit))
             wait(again, timeout=1.0)  # it may have to wait for the end of the deletion
-            return bool(told)
+            return bool(outcome)
 
         monkeypatch.setattr(jobs, "forbid", forbid_slowly)
         deleted = api.http.delete(f"/v1/arrays/{array_id}")
@@ -634,7 +634,7 @@ def incoming(api: Live, length: int) -> NpyUpload:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "code"),
+    ("range_header", "status", "code"),
     [
         ("bytes=9-3", 400, "bad-request"),
         ("bytes=a-b", 400, "bad-request"),
@@ -642,20 +642,20 @@ def incoming(api: Live, length: int) -> NpyUpload:
     ],
 )
 def test_a_range_of_an_array_that_cannot_be_given_is_a_problem_document(
-    api: Live, asked: str, status: int, code: str
+    api: Live, range_header: str, status: int, code: str
 ) -> None:
-    answer = api.http.get(_uploaded(api), headers={"Accept": "application/x-npy", "Range": asked})
+    answer = api.http.get(_uploaded(api), headers={"Accept": "application/x-npy", "Range": range_header})
 
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
     assert answer.json()["code"] == code
 
 
-@pytest.mark.parametrize("asked", ["bytes=0-9", "bytes=9-3", "bytes=99999-"])
-def test_a_head_of_an_array_ignores_a_range(api: Live, asked: str) -> None:
+@pytest.mark.parametrize("range_header", ["bytes=0-9", "bytes=9-3", "bytes=99999-"])
+def test_a_head_of_an_array_ignores_a_range(api: Live, range_header: str) -> None:
     at = _uploaded(api)
     size = len(api.http.get(at, headers=NPY_WANTED).content)
 
-    answer = api.http.head(at, headers={**NPY_WANTED, "Range": asked})
+    answer = api.http.head(at, headers={**NPY_WANTED, "Range": range_header})
 
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["Content-Length"] == str(size)

@@ -179,8 +179,8 @@ def test_a_job_that_is_canceled_before_anyone_claimed_it_is_refunded(desk: Live)
     charge = desk.queue.get(job_id).request.charge.id  # type: ignore[union-attr]
     desk.http.post(f"/v1/jobs/{job_id}/cancel")
     _look_once(desk)
-    told = desk.http.get(f"/v1/charges/{charge}").json()
-    assert (told["state"], told["reason"]) == ("void", "its job was canceled")
+    document = desk.http.get(f"/v1/charges/{charge}").json()
+    assert (document["state"], document["reason"]) == ("void", "its job was canceled")
     assert budget_of(desk.http, budget)["remaining"]["epsilon"] == "1"
     kinds = [entry["kind"] for entry in desk.http.get(f"/v1/budgets/{budget}/history").json()["entries"]]
     assert kinds == ["charge", "refund"]
@@ -342,9 +342,9 @@ def test_whoever_reads_the_history_can_replay_the_chain_and_find_what_an_entry_s
     entries = desk.http.get(f"/v1/budgets/{budget}/history").json()["entries"]
     for entry, follows in itertools.pairwise([*entries, None]):
         assert hashlib.sha256(entry["text"].encode()).hexdigest() == entry["hash"]
-        told = json.loads(entry["text"])
-        assert (told["seq"], told["charge_id"], told["prev"]) == (entry["number"], entry["charge"], entry["previous"])
-        assert told["amounts"] == {"epsilon": "0.01"}
+        body = json.loads(entry["text"])
+        assert (body["seq"], body["charge_id"], body["prev"]) == (entry["number"], entry["charge"], entry["previous"])
+        assert body["amounts"] == {"epsilon": "0.01"}
         assert follows is None or follows["previous"] == entry["hash"]
     assert budget_of(desk.http, budget)["head"] == entries[-1]["hash"]
 
@@ -380,8 +380,8 @@ def test_what_was_charged_without_a_word_keeps_its_inputs(desk: Live, monkeypatc
     budget = create(desk.http)["id"]
     charges = desk.app.state.services.ledger.charges
 
-    def lost(*told: Any) -> None:
-        Charges.reserve(charges, *told)
+    def lost(*arguments: Any) -> None:
+        Charges.reserve(charges, *arguments)
         raise DatabaseUnavailable("the connection was lost")
 
     body = {**release(budget), "inputs": {"values": {"data": [8.25, 7.5], "dtype": "float64"}}}
@@ -500,10 +500,10 @@ def test_one_keys_questions_leave_the_ledger_to_others(
     asking, go_on = list[object](), threading.Event()
 
     def hanging(answer: Callable[..., object]) -> Callable[..., object]:
-        def hang(*asked: object) -> object:
-            asking.append(asked)
+        def hang(*arguments: object) -> object:
+            asking.append(arguments)
             assert go_on.wait(100)
-            return answer(*asked)
+            return answer(*arguments)
 
         return hang
 
@@ -518,7 +518,7 @@ def test_one_keys_questions_leave_the_ledger_to_others(
                 answer = httpx.post(f"{api.url}/v1/budgets/x/quote", json=release("x"), headers=greedy, timeout=100)
             return answer.status_code
 
-        asked = threads.map(ask, range(12))
+        statuses = threads.map(ask, range(12))
         under_way = api.app.state.services.under_way
         wait_until(lambda: asking and under_way.held() == 12)
         try:
@@ -526,7 +526,7 @@ def test_one_keys_questions_leave_the_ledger_to_others(
             at_once = len(asking)
         finally:
             go_on.set()
-        ended = set(asked)
+        ended = set(statuses)
 
     assert (found.status_code, found.json()["code"]) == (404, "unknown-charge")
     assert at_once <= LEDGER_THREADS // 2
@@ -569,12 +569,12 @@ def test_a_budget_names_who_may_charge_it_and_what_and_shows_charges_to_their_ow
         assert submitted(other, "third", inputs=more).json()["code"] == "charge-forbidden"
         assert budget_of(api.http, budget)["spent"]["epsilon"] == "0.2"
 
-        for who, seen in ((boss, [True, True, True, True]), (one, [False, True, False, False])):
+        for who, visibility in ((boss, [True, True, True, True]), (one, [False, True, False, False])):
             found = api.http.get(f"/v1/budgets/{budget}/history", headers=who).json()["entries"]
             assert [entry["kind"] for entry in found] == ["rules", "charge", "rules", "charge"]
-            assert [entry["owner"] is not None for entry in found] == seen
-            assert [entry["text"] is not None for entry in found] == seen
-            hidden = [entry for entry, shown in zip(found, seen, strict=True) if not shown]
+            assert [entry["owner"] is not None for entry in found] == visibility
+            assert [entry["text"] is not None for entry in found] == visibility
+            hidden = [entry for entry, shown in zip(found, visibility, strict=True) if not shown]
             assert {entry[name] for entry in hidden for name in ("charge", "job", "operation", "reason")} <= {None}
             assert tokens["other"].split("_")[1] not in str(hidden)
         assert api.http.get(f"/v1/budgets/{budget}/verify", headers=one).json()["valid"]

@@ -60,7 +60,7 @@ def test_no_route_of_health_waits_for_a_driver_that_hangs_and_all_tell_what_was_
 ) -> None:
     api, script = watched
     wait_until(lambda: device(api, "/gpu-memory")["process_bytes"] is not None)
-    told, memory = device(api), device(api, "/gpu-memory")
+    health, memory = device(api), device(api, "/gpu-memory")
     play(script, nvmlDeviceGetMemoryInfo={"hang": True})
     wait_until(lambda: device(api)["driver"]["hung_since"] is not None)
     hung = device(api)
@@ -76,12 +76,12 @@ def test_no_route_of_health_waits_for_a_driver_that_hangs_and_all_tell_what_was_
     assert max(waited) < 2.0  # where one waited for the driver it would be for ever
     assert hung["state"] == "degraded"
     assert "the driver hangs: nvmlDeviceGetMemoryInfo has not returned" in hung["reason"]
-    assert hung["driver"]["age_seconds"] > told["driver"]["age_seconds"]
+    assert hung["driver"]["age_seconds"] > health["driver"]["age_seconds"]
 
-    assert (told["state"], told["slot"], told["dollars_per_hour"]) == ("healthy", 0, 1.5)
-    assert 0 <= told["canary_age_seconds"] < 120
-    driver = {name: value for name, value in told["driver"].items() if name not in ("age_seconds", "energy_joules")}
-    assert told["driver"]["energy_joules"] >= 73_482_115
+    assert (health["state"], health["slot"], health["dollars_per_hour"]) == ("healthy", 0, 1.5)
+    assert 0 <= health["canary_age_seconds"] < 120
+    driver = {name: value for name, value in health["driver"].items() if name not in ("age_seconds", "energy_joules")}
+    assert health["driver"]["energy_joules"] >= 73_482_115
     assert driver == {
         "state": "healthy", "findings": [], "hung_since": None, "index": 0, "mig": None, "driver": "570.172.08",
         "cuda": "12.8", "architecture": "sm_80", "utilization": 1.0, "temperature_celsius": 58,
@@ -128,10 +128,10 @@ def old(api: Live) -> Live:
 
 
 def test_a_worker_of_the_release_before_is_told_with_what_it_said(old: Live) -> None:
-    told = device(old)
-    assert (told["state"], told["slot"], told["dollars_per_hour"]) == ("healthy", None, None)
-    assert told["driver"]["temperature_celsius"] == 40
-    assert (told["driver"]["energy_joules"], told["driver"]["processes"], told["driver"]["architecture"]) == (None,) * 3
+    gpu = device(old)
+    assert (gpu["state"], gpu["slot"], gpu["dollars_per_hour"]) == ("healthy", None, None)
+    assert gpu["driver"]["temperature_celsius"] == 40
+    assert (gpu["driver"]["energy_joules"], gpu["driver"]["processes"], gpu["driver"]["architecture"]) == (None,) * 3
     assert device(old, "/gpu-memory")["others_bytes"] is None
     assert old.http.get("/readyz").status_code == 200
     assert old.http.get("/metrics").status_code == 200

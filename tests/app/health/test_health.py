@@ -91,8 +91,8 @@ def test_one_of_two_workers_down_is_degraded_and_ready(api: Live) -> None:
     assert judged(ready) == {"status": "degraded", "reasons": ["1 of 2 live workers are starting or restarting"]}
 
 
-def failed(operation: str, backend: Any = "cpu", **told: Any) -> FailedExample:
-    return FailedExample(operation=operation, backend=backend, error="RuntimeError", message="/a/path: 7", **told)
+def failed(operation: str, backend: Any = "cpu", **details: Any) -> FailedExample:
+    return FailedExample(operation=operation, backend=backend, error="RuntimeError", message="/a/path: 7", **details)
 
 
 def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(
@@ -148,8 +148,8 @@ def test_a_service_on_which_no_operation_works_is_not_ready(api: Live) -> None:
 def test_a_variant_or_a_fallback_disables_no_operation(api: Live) -> None:
     failures = [failed(name, "gpu", fallback=True) for name in COMPUTATIONS]
     failures.append(failed("scale", "gpu", variant="float32"))
-    told = {"failed_examples": tuple(failures), "gpu": condition("degraded", reason="examples failed")}
-    sick = report("one", "ready", "gpu").model_copy(update=told)
+    changes = {"failed_examples": tuple(failures), "gpu": condition("degraded", reason="examples failed")}
+    sick = report("one", "ready", "gpu").model_copy(update=changes)
     api.queue.report(sick, ttl=60)
     ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
 
@@ -208,8 +208,8 @@ def test_a_quarantined_gpu_is_told_and_not_taken_for_none(redis_url: str, tmp_pa
             assert sick is not None
             ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
             memory = api.http.get("/gpu-memory").json()
-            asked = {"operation": "double", "inputs": {"values": {"data": [1.0]}}, "backend": "gpu"}
-            refused = api.http.post("/v1/jobs", json=asked)
+            body = {"operation": "double", "inputs": {"values": {"data": [1.0]}}, "backend": "gpu"}
+            refused = api.http.post("/v1/jobs", json=body)
         finally:
             desk.close()
 
@@ -229,8 +229,8 @@ def test_a_quarantined_gpu_is_told_and_not_taken_for_none(redis_url: str, tmp_pa
     assert "the GPU is quarantined: the device was lost (" in refused.json()["detail"]
 
 
-def condition(state: Any, **told: Any) -> GpuCondition:
-    return GpuCondition(state=state, since=1.8e9, **told)
+def condition(state: Any, **details: Any) -> GpuCondition:
+    return GpuCondition(state=state, since=1.8e9, **details)
 
 
 def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
@@ -255,10 +255,10 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
     )
     assert (none["status"], none["reasons"]) == ("none", ["no NVIDIA driver"])
     assert (ok["status"], len(ok["workers"])) == ("ok", 2)
-    told = {device["worker"]: device for device in ok["devices"]}
-    assert {name: device["state"] for name, device in told.items()} == {"cpu": "absent", "gpu": "healthy"}
-    assert 7 <= told["gpu"]["canary_age_seconds"] < 60
-    assert told["gpu"]["since"] == told["gpu"]["call_since"] == "2027-01-15T08:00:00Z"
+    by_worker = {device["worker"]: device for device in ok["devices"]}
+    assert {name: device["state"] for name, device in by_worker.items()} == {"cpu": "absent", "gpu": "healthy"}
+    assert 7 <= by_worker["gpu"]["canary_age_seconds"] < 60
+    assert by_worker["gpu"]["since"] == by_worker["gpu"]["call_since"] == "2027-01-15T08:00:00Z"
     assert memory == {
         "devices": [
             {
@@ -343,7 +343,7 @@ def test_what_jobs_do_to_a_gpu_is_told_to_keys_that_may_see_what_all_keys_do(
             "2027-01-15T08:00:00Z",
             1.0,
         )
-    assert [told["devices"][0]["used_bytes"] for told in memory] == [None, 1, 1]
+    assert [document["devices"][0]["used_bytes"] for document in memory] == [None, 1, 1]
     assert (health[0]["workers"], health[0]["reasons"]) == ([], ["one is degraded"])
     for kind, plain, whole in (
         ("device", health[0]["devices"][0], health[1]["devices"][0]),

@@ -20,15 +20,15 @@ from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer
 
 
-def said_by_the_api(home: Path, redis_url: str, level: str | None, *ids: str) -> str:
+def log_of_the_api(home: Path, redis_url: str, level: str | None, *ids: str) -> str:
     """What the API process writes while it answers one request of each id."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         command, needed = module("warpdesk_server.service.api", "--fd", str(listening.fileno()))
-        told = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
-        told |= {} if level is None else {"WARPDESK_LOG_LEVEL": level}
+        settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
+        settings |= {} if level is None else {"WARPDESK_LOG_LEVEL": level}
         environment = {name: value for name, value in os.environ.items() if name != "WARPDESK_LOG_LEVEL"}
         log = home / "api.log"
-        process = spawn(command, env={**environment, **told, **needed}, log=log, pass_fds=(listening.fileno(),))
+        process = spawn(command, env={**environment, **settings, **needed}, log=log, pass_fds=(listening.fileno(),))
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=30) as http:
                 for request_id in ids:
@@ -40,7 +40,7 @@ def said_by_the_api(home: Path, redis_url: str, level: str | None, *ids: str) ->
 
 
 def test_each_request_is_written_with_its_id_when_asked(tmp_path: Path, redis_url: str) -> None:
-    lines = said_by_the_api(tmp_path, redis_url, "info", "one", "two").splitlines()
+    lines = log_of_the_api(tmp_path, redis_url, "info", "one", "two").splitlines()
 
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     assert len(lines) == 2
@@ -49,7 +49,7 @@ def test_each_request_is_written_with_its_id_when_asked(tmp_path: Path, redis_ur
 
 
 def test_a_service_that_is_not_asked_writes_nothing_of_requests(tmp_path: Path, redis_url: str) -> None:
-    assert said_by_the_api(tmp_path, redis_url, None, "one", "two") == ""
+    assert log_of_the_api(tmp_path, redis_url, None, "one", "two") == ""
 
 
 def test_an_api_in_a_process_leaves_the_log_handlers_of_others_open(serve_api: Any, tmp_path: Path) -> None:
@@ -96,14 +96,14 @@ def test_a_fault_is_written_with_its_trace_and_the_id_of_its_request(
 def test_a_redis_that_goes_and_comes_back_is_written_once_each(
     tmp_path: Path, serve_api: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def said() -> list[str]:
+    def redis_messages() -> list[str]:
         texts = [record.getMessage() for record in caplog.records]
         return [text.partition(":")[0] for text in texts if text.startswith("Redis")]
 
     server = RedisServer(tmp_path / "r")
     with serve_api(server.url) as api:
         assert [api.http.get("/v1/jobs").status_code for _ in range(5)] == [503] * 5
-        assert said() == ["Redis cannot be used"]
+        assert redis_messages() == ["Redis cannot be used"]
         server.start()
         try:
             wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
@@ -111,7 +111,7 @@ def test_a_redis_that_goes_and_comes_back_is_written_once_each(
         finally:
             server.stop()
 
-    assert said() == ["Redis cannot be used", "Redis can be used again"]
+    assert redis_messages() == ["Redis cannot be used", "Redis can be used again"]
 
 
 def test_a_path_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

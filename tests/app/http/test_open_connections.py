@@ -64,16 +64,16 @@ def test_an_address_has_so_many_connections_and_a_proxy_has_more(serve_api: Call
 
 
 def test_where_all_places_are_taken_a_connection_without_a_request_makes_room(serve_api: Callable[..., Live]) -> None:
-    with serve_api(max_connections=3) as api, connections(api.url, 3) as (known, first, second):
-        assert answer(known, LIVEZ)[0] == 200
+    with serve_api(max_connections=3) as api, connections(api.url, 3) as (active, first, second):
+        assert answer(active, LIVEZ)[0] == 200
         with connections(api.url, 2) as newcomers:
             assert [answer(newcomer, LIVEZ)[0] for newcomer in newcomers] == [200, 200]
             assert [answer(closed)[0] for closed in (first, second)] == [0, 0]
-            assert answer(known, LIVEZ)[0] == 200
+            assert answer(active, LIVEZ)[0] == 200
             with connections(api.url, 1) as (third,):  # where all had a request, the longest idle one makes room
                 assert answer(third, LIVEZ)[0] == 200
             assert [answer(newcomer, LIVEZ)[0] for newcomer in newcomers] == [0, 200]
-            assert answer(known, LIVEZ)[0] == 200
+            assert answer(active, LIVEZ)[0] == 200
 
 
 def test_where_all_connections_have_a_request_a_newcomer_is_told_to_come_back(
@@ -229,7 +229,7 @@ def test_half_open_connections_and_half_sent_bodies_keep_nobody_from_being_serve
             ]  # fmt: skip
         for connection in half_sent:
             connection.setblocking(False)
-        refused = [status for connection in half_sent if (status := told(connection))]
+        refused = [status for connection in half_sent if (status := status_of(connection))]
 
     assert [answered.status_code for answered in answers] == [200, 201, 201, 202, 200]
     assert set(refused) == {429}
@@ -246,7 +246,7 @@ def half_of(media_type: str, length: int, half: bytes, key: str) -> bytes:
     return head.encode() + half
 
 
-def told(connection: socket.socket) -> int:
+def status_of(connection: socket.socket) -> int:
     """The status that was answered, or 0."""
     with suppress(BlockingIOError, ConnectionError):
         return int(connection.recv(65536).split()[1])

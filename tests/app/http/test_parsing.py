@@ -154,11 +154,11 @@ class Reading:
         self._from_csv = csv_upload.from_csv
         monkeypatch.setattr(csv_upload, "from_csv", self._read)
 
-    def _read(self, body: bytes, *told: Any) -> Any:
+    def _read(self, body: bytes, *arguments: Any) -> Any:
         if not csv_upload.is_small_csv(body):
             self.begun.append(body[:1].decode())
             assert self._go_on.acquire(timeout=100)
-        return self._from_csv(body, *told)
+        return self._from_csv(body, *arguments)
 
     def let_go_on(self, count: int) -> None:
         self._go_on.release(count)

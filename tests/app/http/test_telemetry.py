@@ -22,8 +22,8 @@ def test_the_api_gives_opentelemetry_no_span_no_metric_and_no_log(tmp_path: Path
         cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=110,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["statuses"] == [200, 500]
-    assert told["exported"] == []
+    report = json.loads(ran.stdout)
+    assert report["statuses"] == [200, 500]
+    assert report["exported"] == []
     # A plain application of the same process is seen, so the exporters work.
-    assert {"GET /", "http.server.request.duration", "http.server.request.exception"} <= set(told["control"])
+    assert {"GET /", "http.server.request.duration", "http.server.request.exception"} <= set(report["control"])

@@ -382,7 +382,7 @@ def test_refusals_and_replays_are_counted(serve_api: Callable[..., Any]) -> None
 # --- what a power cut leaves
 
 
-def told(api: Live) -> tuple[str, str]:
+def durabilities(api: Live) -> tuple[str, str]:
     array = api.http.put("/v1/arrays", content=npy(np.arange(3.0)), headers=NPY)
     job = submitted(api)
     return array.headers["Warpdesk-Durability"], job.headers["Warpdesk-Durability"]
@@ -408,14 +408,14 @@ def test_an_answer_says_what_the_connected_redis_does(
         with serve_api(server.url) as api:
             wait_until(lambda: api.app.state.services.admission.durability == expected)
 
-            assert told(api) == (expected, expected)
+            assert durabilities(api) == (expected, expected)
 
 
 def test_no_more_is_promised_than_the_profile_asks_for(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     with RedisServer(tmp_path / "r") as server, serve_api(server.url, durability="everysec") as api:
         wait_until(lambda: api.app.state.services.admission.durability == "everysec")
 
-        assert told(api) == ("everysec", "everysec")
+        assert durabilities(api) == ("everysec", "everysec")
 
 
 def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
@@ -425,7 +425,7 @@ def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_
             wait_until(lambda: submitted(api).status_code == 202)
             wait_until(lambda: api.app.state.services.admission.away is None)
 
-            assert told(api) == ("unknown", "unknown")
+            assert durabilities(api) == ("unknown", "unknown")
 
 
 def test_what_is_documented_of_a_submission_is_what_may_come(api: Live) -> None:

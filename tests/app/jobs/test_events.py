@@ -31,7 +31,7 @@ FAILED = Failed(code="operation-error", message="it failed after 3 steps")
 
 
 @dataclass(frozen=True)
-class Told:
+class StreamEvent:
     """One event as it came."""
 
     id: str
@@ -47,7 +47,7 @@ class Stream:
         self.comments = 0
         self._lines = response.iter_lines()
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[StreamEvent]:
         fields: dict[str, str] = {}
         for line in self._lines:
             name, _, value = line.partition(":")
@@ -56,10 +56,10 @@ class Stream:
             elif line:
                 fields[name] = value.removeprefix(" ")
             elif "data" in fields:
-                yield Told(fields["id"], fields["event"], json.loads(fields["data"]))
+                yield StreamEvent(fields["id"], fields["event"], json.loads(fields["data"]))
                 fields = {}
 
-    def take(self, count: int) -> list[Told]:
+    def take(self, count: int) -> list[StreamEvent]:
         return list(itertools.islice(self, count))
 
     def comment(self) -> None:
@@ -91,7 +91,7 @@ def end(queue: JobQueue, held: Held) -> None:
     assert queue.finish([Ending(held, FAILED)])[0] == ["done"]
 
 
-def names(events: list[Told]) -> list[tuple[str, str]]:
+def names(events: list[StreamEvent]) -> list[tuple[str, str]]:
     return [(event.id, event.event) for event in events]
 
 
@@ -102,17 +102,17 @@ def test_a_stream_tells_what_was_and_what_happens_and_ends_with_the_job(api: Liv
         assert stream.response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
         assert stream.response.headers["Cache-Control"] == "no-store"
         assert stream.response.headers["X-Accel-Buffering"] == "no"
-        told = stream.take(1)
+        events = stream.take(1)
         held = claim(api.queue)
-        told += stream.take(1)
+        events += stream.take(1)
         api.queue.progress(job_id, held.attempt, 0.25)
-        told += stream.take(1)
+        events += stream.take(1)
         end(api.queue, held)
-        told += list(stream)
+        events += list(stream)
 
-    assert names(told) == [("1", "queued"), ("2", "running"), ("3", "progress"), ("4", "failed")]
-    assert [event.data["progress"] for event in told] == [None, None, 0.25, None]
-    for event in told:
+    assert names(events) == [("1", "queued"), ("2", "running"), ("3", "progress"), ("4", "failed")]
+    assert [event.data["progress"] for event in events] == [None, None, 0.25, None]
+    for event in events:
         assert {**event.data, "at": None, "progress": None} == {
             "job": job_id,
             "number": int(event.id),
@@ -125,7 +125,7 @@ def test_a_stream_tells_what_was_and_what_happens_and_ends_with_the_job(api: Liv
     record = api.queue.get(job_id)
     assert record is not None
     assert record.ended_at is not None
-    ended = datetime.fromisoformat(told[-1].data["at"].replace("Z", "+00:00"))
+    ended = datetime.fromisoformat(events[-1].data["at"].replace("Z", "+00:00"))
     assert ended.timestamp() == pytest.approx(record.ended_at, abs=1e-3)
 
 
@@ -136,14 +136,14 @@ def test_a_stream_goes_on_after_the_last_event_that_was_read(api: Live, last: in
     api.queue.progress(job_id, held.attempt, 0.5)
 
     with opened(api, job_id, last) as stream:
-        told = stream.take(3 - last)
+        events = stream.take(3 - last)
         end(api.queue, held)
-        told += list(stream)
+        events += list(stream)
     with opened(api, job_id, last) as stream:
         again = list(stream)
 
-    assert [int(event.id) for event in told] == list(range(last + 1, 5))
-    assert again == told
+    assert [int(event.id) for event in events] == list(range(last + 1, 5))
+    assert again == events
 
 
 def test_a_reader_who_has_had_the_end_is_told_that_there_is_no_more(api: Live) -> None:
@@ -205,10 +205,10 @@ def test_the_events_of_a_private_job_tell_no_time_that_its_noise_shows_in(api: L
     end(api.queue, claim(api.queue))
 
     with opened(api, job_id) as stream:
-        told = list(stream)
+        events = list(stream)
 
-    assert names(told) == [("1", "queued"), ("2", "failed")]
-    for event in told:
+    assert names(events) == [("1", "queued"), ("2", "failed")]
+    for event in events:
         assert datetime.fromisoformat(event.data["at"].replace("Z", "+00:00")).microsecond == 0
 
 
@@ -245,9 +245,9 @@ def test_many_events_reach_many_readers_in_order_and_each_once(api: Live) -> Non
             api.queue.progress(job_id, held.attempt, done / 150)
             time.sleep(0.002)
         end(api.queue, held)
-        told = [reader.result(30) for reader in readers]
+        numbers = [reader.result(30) for reader in readers]
 
-    assert told == [list(range(1, 154))] * 12
+    assert numbers == [list(range(1, 154))] * 12
 
 
 def test_a_reader_that_is_slow_misses_nothing_and_fills_no_memory(api: Live) -> None:
@@ -260,9 +260,9 @@ def test_a_reader_that_is_slow_misses_nothing_and_fills_no_memory(api: Live) -> 
         with connect(api.redis_url) as redis:
             for number in range(2, 402):  # more than the sockets and buffers in between hold
                 name = "progress" if number < 401 else "canceled"
-                told = {"job": job_id, "number": number, "event": name, "at": 1.0, "attempt": 1, "reason": "x" * 65536}
-                redis.xadd(events_key(job_id), {"event": json.dumps(told)}, id=f"{number}-0")
-                redis.publish(EVENTS, json.dumps(told))
+                event = {"job": job_id, "number": number, "event": name, "at": 1.0, "attempt": 1, "reason": "x" * 65536}
+                redis.xadd(events_key(job_id), {"event": json.dumps(event)}, id=f"{number}-0")
+                redis.publish(EVENTS, json.dumps(event))
         wait_until(lambda: feed.behind)
         assert feed.fresh == []
 
@@ -315,7 +315,7 @@ def test_what_happens_while_the_subscription_is_cut_is_told_when_it_is_back(api:
         connect(api.redis_url) as redis,
         opened(api, first) as stream,
     ):
-        told = stream.take(1)
+        events = stream.take(1)
         waiter = pool.submit(api.http.get, f"/v1/jobs/{second}", headers={"Prefer": "wait=50"})
         wait_until(lambda: api.app.state.services.completions._watches.get(second))
         with redis.pipeline() as pipe:  # no time between the cut and what is missed
@@ -323,10 +323,10 @@ def test_what_happens_while_the_subscription_is_cut_is_told_when_it_is_back(api:
             pipe.execute()
         for job_id in (first, second):
             api.queue.cancel(job_id)
-        told += list(stream)
+        events += list(stream)
         answer = waiter.result(20)
 
-    assert names(told) == [("1", "queued"), ("2", "canceled")]
+    assert names(events) == [("1", "queued"), ("2", "canceled")]
     assert answer.json()["status"] == "canceled"
 
 
@@ -347,14 +347,14 @@ def test_a_stream_outlives_its_redis(serve_api: Callable[..., Any], tmp_path: Pa
     with RedisServer(tmp_path / "redis") as server, serve_api(server.url, event_comment_seconds=0.05) as api:
         job_id = api.submit(**SCALE)
         with opened(api, job_id) as stream:
-            told = stream.take(1)
+            events = stream.take(1)
             server.stop()
             stream.comment()
             server.start()
             wait_until(lambda: api.queue.cancel(job_id))
-            told += list(stream)
+            events += list(stream)
 
-    assert names(told) == [("1", "queued"), ("2", "canceled")]
+    assert names(events) == [("1", "queued"), ("2", "canceled")]
 
 
 def test_streams_end_at_once_when_the_api_is_told_to_stop(redis_url: str, tmp_path: Path) -> None:
@@ -388,11 +388,11 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_from_being_told(serve_ap
     with serve_api(event_comment_seconds=3600) as api, connect(api.redis_url) as redis:
         odd, job_id = api.submit(**SCALE), api.submit(**unlike())
         redis.hset(job_key(odd), mapping={"state": "succeeded", "attempt": "first"})
-        told = Event(job=odd, number=2, event="succeeded", at=time.time(), attempt=1).model_dump_json()
+        event = Event(job=odd, number=2, event="succeeded", at=time.time(), attempt=1).model_dump_json()
         with opened(api, job_id) as stream:
             stream.take(1)
-            redis.publish(EVENTS, told)
-            redis.publish(EVENTS, f'{told}\n{{"state": "succeeded"}}')
+            redis.publish(EVENTS, event)
+            redis.publish(EVENTS, f'{event}\n{{"state": "succeeded"}}')
             wait_until(lambda: not api.app.state.services.completions._any_to_read.is_set())
             api.queue.cancel(job_id)
             assert names(list(stream)) == [("2", "canceled")]

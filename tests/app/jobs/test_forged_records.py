@@ -105,13 +105,13 @@ def test_a_wait_is_answered_with_no_record_of_another_job(forger: Forger, monkey
         first = wait(lambda: forger.own.get(f"/v1/jobs/{published}", headers={"Prefer": "wait=50"}))
         forger.publish(published, forger.record(victim))
         work(forger.api.queue, forger.api.store, published)
-        told = first.result().json()
-        assert (told["id"], told["status"], told["result"]["job"]) == (published, "succeeded", published)
+        document = first.result().json()
+        assert (document["id"], document["status"], document["result"]["job"]) == (published, "succeeded", published)
 
         second = wait(lambda: forger.own.get(f"/v1/jobs/{written}", headers={"Prefer": "wait=50"}))
         forger.redis.hset(job_key(written), mapping=forger.record(victim))
-        told = second.result().json()
-        assert (told["id"], told["status"], told["result"]) == (written, "queued", None)
+        document = second.result().json()
+        assert (document["id"], document["status"], document["result"]) == (written, "queued", None)
     for path in (f"/v1/jobs/{written}", f"/v1/jobs/{written}/result", f"/v1/jobs/{victim}"):
         assert forger.own.get(path).json()["code"] == "unknown-job"
     assert [job["id"] for job in forger.own.get("/v1/jobs").json()["jobs"]] == [published]

@@ -118,12 +118,12 @@ def test_a_wait_for_a_job_that_fails_tells_the_failure(api: Live) -> None:
 
 def test_a_wait_that_is_too_short_leaves_the_job_running(api: Live) -> None:
     posted = api.http.post("/v1/jobs", json=SCALE, headers={"Prefer": "wait=0"})
-    asked = api.http.get(posted.headers["Location"], headers={"Prefer": "wait=1"})
+    after_wait = api.http.get(posted.headers["Location"], headers={"Prefer": "wait=1"})
     plain = api.http.get(posted.headers["Location"])
 
-    assert (posted.status_code, asked.status_code, plain.status_code) == (202, 202, 200)
-    assert asked.headers["Preference-Applied"] == "wait=1"
-    assert asked.json()["status"] == "queued"
+    assert (posted.status_code, after_wait.status_code, plain.status_code) == (202, 202, 200)
+    assert after_wait.headers["Preference-Applied"] == "wait=1"
+    assert after_wait.json()["status"] == "queued"
 
 
 def test_many_waiters_for_one_job_all_wake(api: Live) -> None:
@@ -138,13 +138,13 @@ def test_many_waiters_for_one_job_all_wake(api: Live) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "applied"), [("wait=999", "wait=55"), ("wait=x", None), ("wait=-1", None), ("", None)]
+    ("preference", "applied"), [("wait=999", "wait=55"), ("wait=x", None), ("wait=-1", None), ("", None)]
 )
-def test_a_wait_is_at_most_55_seconds_and_nonsense_is_ignored(api: Live, asked: str, applied: str | None) -> None:
+def test_a_wait_is_at_most_55_seconds_and_nonsense_is_ignored(api: Live, preference: str, applied: str | None) -> None:
     job_id = api.submit(**SCALE)
     api.queue.cancel(job_id)
 
-    answer = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": asked})
+    answer = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": preference})
 
     assert answer.headers.get("Preference-Applied") == applied
 
@@ -220,11 +220,11 @@ def test_the_time_a_private_job_took_is_not_told(api: Live) -> None:
     listed = api.http.get("/v1/jobs").json()["jobs"][0]
     waited = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=1"}).json()
 
-    for told in (job, listed, waited):
-        assert told["started_at"] is None
-        ended_at = datetime.fromisoformat(told["ended_at"].replace("Z", "+00:00"))
+    for document in (job, listed, waited):
+        assert document["started_at"] is None
+        ended_at = datetime.fromisoformat(document["ended_at"].replace("Z", "+00:00"))
         assert ended_at.timestamp() == math.ceil(record.ended_at)
-        assert datetime.fromisoformat(told["result_expires_at"].replace("Z", "+00:00")).microsecond == 0
+        assert datetime.fromisoformat(document["result_expires_at"].replace("Z", "+00:00")).microsecond == 0
     open_job = api.submit(**SCALE)
     work(api.queue, api.store, open_job)
     assert api.http.get(f"/v1/jobs/{open_job}").json()["started_at"] is not None

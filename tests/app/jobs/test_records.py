@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from warpdesk.models import Provenance as Told
+from warpdesk.models import Provenance as ClientProvenance
 from warpdesk.models import State
 from warpdesk_server.app.access.keys import LOCAL
 from warpdesk_server.app.jobs.records import provenance
@@ -15,7 +15,7 @@ TOGETHER = Together(key="alike", items=8, bytes=1000)
 SECONDS = ("copy_seconds", "kernel_seconds", "compute_seconds")
 
 
-def told(size: int, own: int | None, together: Together | None = TOGETHER, **how: Any) -> Told:
+def client_provenance(size: int, own: int | None, together: Together | None = TOGETHER, **how: Any) -> ClientProvenance:
     """Of a job that ran in a launch of so many, as it is told to its owner."""
     owner = how.pop("owner", "key_a")
     request = JobRequest(id="job_1", owner=owner, operation="rsi", params={}, inputs={}, size=100, timeout=1,
@@ -26,10 +26,10 @@ def told(size: int, own: int | None, together: Together | None = TOGETHER, **how
     return found
 
 
-@pytest.mark.parametrize(("size", "own", "seen"), [(6, 6, 6), (6, 2, 2), (6, None, 1), (1, None, 1)])
-def test_jobs_of_others_are_not_counted(size: int, own: int | None, seen: int) -> None:
-    assert told(size, own).batch_size == seen
-    assert "batch_own" not in told(size, own).model_dump()
+@pytest.mark.parametrize(("size", "own", "count"), [(6, 6, 6), (6, 2, 2), (6, None, 1), (1, None, 1)])
+def test_jobs_of_others_are_not_counted(size: int, own: int | None, count: int) -> None:
+    assert client_provenance(size, own).batch_size == count
+    assert "batch_own" not in client_provenance(size, own).model_dump()
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_why_a_batch_grew_no_further_is_told_by_the_owners_jobs_alone(
 ) -> None:
     together = TOGETHER.model_copy(update=fields)
 
-    assert told(own + others, own, together, batch_reason=of_launch).batch_reason == reason
-    assert told(1, 1, None).batch_reason is None
+    assert client_provenance(own + others, own, together, batch_reason=of_launch).batch_reason == reason
+    assert client_provenance(1, 1, None).batch_reason is None
 
 
 def test_seconds_are_a_share_and_tell_no_number_of_jobs_beside_the_cost() -> None:
@@ -58,14 +58,14 @@ def test_seconds_are_a_share_and_tell_no_number_of_jobs_beside_the_cost() -> Non
     price, took = 3.6, 0.001234567
     how: dict[str, Any] = dict.fromkeys(SECONDS, took)
 
-    alone, shared = (told(7, own, **how, cost_dollars=took / 7 * price / 3600) for own in (7, 2))
+    alone, shared = (client_provenance(7, own, **how, cost_dollars=took / 7 * price / 3600) for own in (7, 2))
 
     assert [getattr(alone, name) for name in SECONDS] == [pytest.approx(took, abs=1e-7)] * 3
     assert [getattr(shared, name) for name in SECONDS] == [pytest.approx(took * 2 / 7, abs=1e-7)] * 3
-    for seen in (alone, shared):
-        assert seen.compute_seconds == round(seen.compute_seconds or 0.0, 7)
-        of_job = (seen.compute_seconds or 0.0) / seen.batch_size
-        assert seen.cost_dollars == pytest.approx(of_job * price / 3600, rel=1e-12)
+    for view in (alone, shared):
+        assert view.compute_seconds == round(view.compute_seconds or 0.0, 7)
+        of_job = (view.compute_seconds or 0.0) / view.batch_size
+        assert view.cost_dollars == pytest.approx(of_job * price / 3600, rel=1e-12)
 
 
 def test_what_was_predicted_for_a_launch_is_told_without_numbers_where_others_might_be_in_it() -> None:
@@ -74,10 +74,10 @@ def test_what_was_predicted_for_a_launch_is_told_without_numbers_where_others_mi
     short = "out of memory: needed 800 bytes, limit 1000 bytes, free 500 bytes"
 
     for own in (1, 3):
-        assert told(3, own, backend_reason=reason).backend_reason == "predicted to be the quicker"
-        assert told(3, own, backend_reason=measured).backend_reason == "to measure it again"
-        assert told(3, own, fallback_reason=short).fallback_reason == "out of memory"
-    assert told(3, 3, owner=LOCAL, backend_reason=reason).backend_reason == reason  # there are no others
-    assert told(1, 1, None, backend_reason=reason, fallback_reason=short).backend_reason == reason
-    assert told(1, 1, None, fallback_reason=short).fallback_reason == short
-    assert told(3, 1, fallback_reason="no NVIDIA driver").fallback_reason == "no NVIDIA driver"
+        assert client_provenance(3, own, backend_reason=reason).backend_reason == "predicted to be the quicker"
+        assert client_provenance(3, own, backend_reason=measured).backend_reason == "to measure it again"
+        assert client_provenance(3, own, fallback_reason=short).fallback_reason == "out of memory"
+    assert client_provenance(3, 3, owner=LOCAL, backend_reason=reason).backend_reason == reason  # there are no others
+    assert client_provenance(1, 1, None, backend_reason=reason, fallback_reason=short).backend_reason == reason
+    assert client_provenance(1, 1, None, fallback_reason=short).fallback_reason == short
+    assert client_provenance(3, 1, fallback_reason="no NVIDIA driver").fallback_reason == "no NVIDIA driver"

@@ -96,7 +96,7 @@ def _output(api: Live) -> tuple[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "part"),
+    ("range_header", "part"),
     [
         ("bytes=0-9", slice(0, 10)),
         ("bytes=100-", slice(100, None)),
@@ -107,10 +107,10 @@ def _output(api: Live) -> tuple[str, bytes]:
         ("bytes=99999-, ,7-9", slice(7, 10)),
     ],
 )
-def test_a_part_of_an_output_can_be_asked_for(api: Live, asked: str, part: slice) -> None:
+def test_a_part_of_an_output_can_be_asked_for(api: Live, range_header: str, part: slice) -> None:
     at, whole = _output(api)
 
-    answer = api.http.get(at, headers={"Range": asked})
+    answer = api.http.get(at, headers={"Range": range_header})
 
     assert (answer.status_code, answer.content) == (206, whole[part])
     assert answer.headers["Content-Range"].endswith(f"/{len(whole)}")
@@ -137,42 +137,42 @@ def test_a_part_is_given_only_of_the_copy_that_if_range_names(api: Live) -> None
     assert [ask('"another"'), ask("W/" + headers["ETag"])] == [200, 200]
 
 
-@pytest.mark.parametrize("asked", ["lines=1-2", "1-2", "", "=1-2"])
-def test_a_range_in_a_unit_that_is_not_known_is_ignored(api: Live, asked: str) -> None:
+@pytest.mark.parametrize("range_header", ["lines=1-2", "1-2", "", "=1-2"])
+def test_a_range_in_a_unit_that_is_not_known_is_ignored(api: Live, range_header: str) -> None:
     at, whole = _output(api)
 
-    answer = api.http.get(at, headers={"Range": asked})
+    answer = api.http.get(at, headers={"Range": range_header})
 
     assert (answer.status_code, answer.content) == (200, whole)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "range_header",
     [
         *("bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-3", "bytes=1"),
         *("bytes=--1", "bytes=1-1_0", "bytes=0-1,x", "bytes=+1-2", "bytes=0-" + "9" * 20),
     ],
 )
-def test_a_malformed_range_is_a_problem_document(api: Live, asked: str) -> None:
+def test_a_malformed_range_is_a_problem_document(api: Live, range_header: str) -> None:
     at, _ = _output(api)
 
-    answer = api.http.get(at, headers={"Range": asked})
+    answer = api.http.get(at, headers={"Range": range_header})
 
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
     assert (answer.json()["code"], answer.json()["status"]) == ("bad-request", 400)
-    assert answer.json()["detail"].startswith(f"Range {asked!r} is not bytes=first-last")
+    assert answer.json()["detail"].startswith(f"Range {range_header!r} is not bytes=first-last")
 
 
-@pytest.mark.parametrize("asked", ["bytes=1000000-", "bytes=5000-6000", "bytes=-0", "bytes=8888-,9999-"])
-def test_a_range_beyond_the_end_is_a_problem_document_with_the_size(api: Live, asked: str) -> None:
+@pytest.mark.parametrize("range_header", ["bytes=1000000-", "bytes=5000-6000", "bytes=-0", "bytes=8888-,9999-"])
+def test_a_range_beyond_the_end_is_a_problem_document_with_the_size(api: Live, range_header: str) -> None:
     at, whole = _output(api)
 
-    answer = api.http.get(at, headers={"Range": asked})
+    answer = api.http.get(at, headers={"Range": range_header})
 
     assert (answer.status_code, answer.headers["Content-Type"]) == (416, "application/problem+json")
     assert answer.headers["Content-Range"] == f"bytes */{len(whole)}"
     assert answer.json()["code"] == "range-not-satisfiable"
-    assert answer.json()["detail"] == f"Range {asked!r} begins at or after the end of the {len(whole)} bytes"
+    assert answer.json()["detail"] == f"Range {range_header!r} begins at or after the end of the {len(whole)} bytes"
 
 
 @pytest.mark.parametrize(
@@ -302,8 +302,8 @@ def test_no_download_leaves_a_file_open(api: Live) -> None:
 
     with _reading_slowly(api) as http, http.stream("GET", at):
         assert opened() == 1
-    for asked in ("bytes=9-3", "bytes=99999999-", "bytes=0-9", "lines=1"):
-        api.http.get(at, headers={"Range": asked})
+    for range_header in ("bytes=9-3", "bytes=99999999-", "bytes=0-9", "lines=1"):
+        api.http.get(at, headers={"Range": range_header})
 
     wait_until(lambda: opened() == 0)
 

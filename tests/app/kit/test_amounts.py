@@ -22,8 +22,8 @@ def rewritten(operation: str, params: str) -> Any:
 def test_a_number_where_an_amount_belongs_is_its_text(text: str) -> None:
     from decimal import Decimal
 
-    told = rewritten("dp_noise", f'{{"epsilon": {text}, "clip": {{"norm": "l1", "bound": {text}}}}}')
-    assert Decimal(told["epsilon"]) == Decimal(told["clip"]["bound"]) == Decimal(text)
+    params = rewritten("dp_noise", f'{{"epsilon": {text}, "clip": {{"norm": "l1", "bound": {text}}}}}')
+    assert Decimal(params["epsilon"]) == Decimal(params["clip"]["bound"]) == Decimal(text)
 
 
 def test_numbers_that_are_no_amounts_stay_as_they_are() -> None:

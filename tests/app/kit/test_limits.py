@@ -177,8 +177,8 @@ def test_a_member_of_a_round_is_served_through_a_flood_of_its_own_address(
 ) -> None:
     owner = create_key(tmp_path / "home", "desk", ["submit", "read"])
     with serve_api(operations=OPERATIONS, failed_logins_per_second=0.01, failed_login_burst=3) as api:
-        asked = {"clients": 4, "min_clients": 3, "dimension": 4, "quantisation": {"clip": "8", "scale": "65536"}}
-        made = api.http.post("/v1/secagg/rounds", json=asked, headers=bearer(owner)).json()
+        body = {"clients": 4, "min_clients": 3, "dimension": 4, "quantisation": {"clip": "8", "scale": "65536"}}
+        made = api.http.post("/v1/secagg/rounds", json=body, headers=bearer(owner)).json()
         mine, url = made["join_tokens"][0], f"/v1/secagg/rounds/{made['id']}"
         others = [api.http.get(url, headers=bearer(mine[:-4] + "AAAA")).status_code for _ in range(5)]
 
@@ -193,17 +193,17 @@ def test_every_route_that_knows_its_caller_is_limited(serve_api: Callable[..., A
     keys = {scope: create_key(home, scope, [scope]) for scope in ("admin", "worker")}
     with serve_api(requests_per_second=0.01, request_burst=1) as api:
         paths = api.http.get("/openapi.json").json()["paths"]
-        known = [
+        routes = [
             (method, path, keys["admin"])
             for path, methods in paths.items()
-            for method, told in methods.items()
-            if told.get("security") != [] and "401" in told["responses"] and not _of_members(told)
+            for method, description in methods.items()
+            if description.get("security") != [] and "401" in description["responses"] and not _of_members(description)
         ]
         assert api.http.get("/v1/jobs", headers=bearer(keys["admin"])).status_code == 200
 
         answers = {
             (method, path): api.http.request(method, path.replace("{", "").replace("}", ""), headers=bearer(token))
-            for method, path, token in known
+            for method, path, token in routes
         }
 
         assert {place for place, answer in answers.items() if answer.status_code != 429} == set()
@@ -212,6 +212,6 @@ def test_every_route_that_knows_its_caller_is_limited(serve_api: Callable[..., A
         assert [api.http.get("/v1/worker", headers=bearer(keys["worker"])).status_code for _ in range(3)] == [204] * 3
 
 
-def _of_members(told: dict[str, Any]) -> bool:
+def _of_members(description: dict[str, Any]) -> bool:
     """Whether a join token alone is taken."""
-    return [*told.get("security", [{}])] == [{"join_token": []}]
+    return [*description.get("security", [{}])] == [{"join_token": []}]

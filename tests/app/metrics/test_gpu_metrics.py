@@ -226,12 +226,12 @@ def test_every_kind_of_worker_is_counted_before_there_is_one() -> None:
 
 
 def test_workers_of_the_release_before_are_counted_though_they_have_no_slot_and_no_price() -> None:
-    told = worker(None, condition(read("a100"))).model_dump(mode="json")
+    document = worker(None, condition(read("a100"))).model_dump(mode="json")
     for name in ("slot", "dollars_per_hour"):
-        del told[name]
+        del document[name]
     for name in ("architecture", "energy", "processes", "other_memory", "memory_bus_width", "peak_memory_bandwidth"):
-        del told["gpu"]["driver"]["reading"][name]
-    found = samples(WorkerReport.model_validate(told), worker(3, dollars_per_hour=1.25))
+        del document["gpu"]["driver"]["reading"][name]
+    found = samples(WorkerReport.model_validate(document), worker(3, dollars_per_hour=1.25))
     assert sum(named(found, "workers").values()) == 2
     assert named(found, "worker_restarts") == {"3": 0}
     assert named(found, "fleet_dollars_per_hour") == {"": 1.25}

@@ -59,9 +59,9 @@ def text(api: Live) -> str:
     return answer.text
 
 
-def samples(told: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def samples(page: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     found = {}
-    for family in text_string_to_metric_families(told):
+    for family in text_string_to_metric_families(page):
         for sample in family.samples:
             key = sample.name.removeprefix("warpdesk_"), frozenset(sample.labels.items())
             assert key not in found, key
@@ -69,11 +69,11 @@ def samples(told: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return found
 
 
-def value(told: str, name: str, **labels: str) -> float:
+def value(page: str, name: str, **labels: str) -> float:
     """The sum over the series with these labels; KeyError where there is none."""
     found = [
         amount
-        for (named, having), amount in samples(told).items()
+        for (named, having), amount in samples(page).items()
         if named == name and labels.items() <= dict(having).items()
     ]
     if not found:
@@ -158,10 +158,10 @@ def test_a_full_service_has_fewer_than_2000_series(full: str) -> None:
 
 
 def test_promtool_finds_nothing_wrong_with_the_page(full: str) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [tool("promtool"), "check", "metrics"], input=full, capture_output=True, text=True, check=False, timeout=60
     )
-    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
 def test_the_page_has_every_declared_metric_with_its_help_and_labels_and_no_other(full: str) -> None:
@@ -212,9 +212,9 @@ def test_what_is_taken_into_the_queue_is_counted_and_what_was_there_is_not(
         sent = [api.http.post("/v1/jobs", json={**SCALE, "params": {"factor": 5.0}}, headers=keyed) for _ in range(3)]
         refused = api.http.post("/v1/jobs", json={**SCALE, "params": {"factor": 6.0}})
         assert [answer.status_code for answer in (*sent, refused)] == [202, 202, 202, 429]
-        told = text(api)
-        assert value(told, "jobs_enqueued_total", queue="batch", operation="scale") == 2
-        assert value(told, "jobs_replayed_total") == 2
+        page = text(api)
+        assert value(page, "jobs_enqueued_total", queue="batch", operation="scale") == 2
+        assert value(page, "jobs_replayed_total") == 2
         for _ in range(MAX_STRIKES):
             api.queue.finish([Ending(take(api.queue, job_id), how="struck")])
         again = [api.http.post(f"/v1/dead-letters/{job_id}/rerun").status_code for _ in range(2)]
@@ -228,29 +228,29 @@ def test_an_operation_that_this_release_does_not_have_is_other(api: Live) -> Non
     )
     api.queue.enqueue(request)
     api.queue.cancel("job_1")
-    told = text(api)
-    assert value(told, "jobs_finished_total", operation="other", state="canceled") == 1
-    assert "of_tomorrow" not in told
+    page = text(api)
+    assert value(page, "jobs_finished_total", operation="other", state="canceled") == 1
+    assert "of_tomorrow" not in page
 
 
 def test_zeros_are_there_before_the_first(api: Live) -> None:
-    told = text(api)
-    assert value(told, "leases_expired_total") == 0
-    assert value(told, "jobs_replayed_total") == 0
-    assert value(told, "jobs_dead_total", operation="scale") == 0
-    assert value(told, "job_failures_total", queue="realtime", reason="worker-died") == 0
-    assert value(told, "http_failures_total", code="503") == 0
-    assert value(told, "workers_lost_total") == 0
-    assert value(told, "refusals_total", code="internal-error") == 0
-    assert value(told, "job_seconds_bucket", queue="realtime", le="0.1") == 0
-    assert value(told, "kernel_compilations_total", state="error") == 0
-    assert value(told, "queue_jobs", queue="research", state="delayed") == 0
+    page = text(api)
+    assert value(page, "leases_expired_total") == 0
+    assert value(page, "jobs_replayed_total") == 0
+    assert value(page, "jobs_dead_total", operation="scale") == 0
+    assert value(page, "job_failures_total", queue="realtime", reason="worker-died") == 0
+    assert value(page, "http_failures_total", code="503") == 0
+    assert value(page, "workers_lost_total") == 0
+    assert value(page, "refusals_total", code="internal-error") == 0
+    assert value(page, "job_seconds_bucket", queue="realtime", le="0.1") == 0
+    assert value(page, "kernel_compilations_total", state="error") == 0
+    assert value(page, "queue_jobs", queue="research", state="delayed") == 0
 
 
 def test_requests_of_a_second_are_counted_by_route_and_answer() -> None:
     counted = Amounts()
-    asked = [("POST", "/v1/jobs", 202, 0.5), ("POST", "/v1/jobs", 503, 1.0), ("POST", "/v1/jobs", 503, None)]
-    metrics._requests(counted, [*asked, ("GET", "/healthz", 500, 2.0), ("GET", "/v1/jobs", 500, 2.0)])
+    requests = [("POST", "/v1/jobs", 202, 0.5), ("POST", "/v1/jobs", 503, 1.0), ("POST", "/v1/jobs", 503, None)]
+    metrics._requests(counted, [*requests, ("GET", "/healthz", 500, 2.0), ("GET", "/v1/jobs", 500, 2.0)])
     found = Counts.of(counted.fields())
     assert found.counters == {
         "http_requests_total": {
@@ -278,14 +278,14 @@ def test_a_request_that_waits_for_a_private_job_is_counted_and_not_timed(api: Li
                 private=private,
             )
         )  # fmt: skip
-        asked = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=1"})
-        assert asked.headers["Preference-Applied"] == "wait=1"
+        answer = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=1"})
+        assert answer.headers["Preference-Applied"] == "wait=1"
         api.queue.cancel(job_id)
         assert "event: canceled" in api.http.get(f"/v1/jobs/{job_id}/events").text
-    told = text(api)
+    page = text(api)
     for route in ("/v1/jobs/{job_id}", "/v1/jobs/{job_id}/events"):
-        assert value(told, "http_requests_total", route=route) == 2
-        assert value(told, "http_request_duration_seconds_count", route=route) == 1
+        assert value(page, "http_requests_total", route=route) == 2
+        assert value(page, "http_request_duration_seconds_count", route=route) == 1
 
 
 def test_an_event_loop_that_turns_has_no_lag(api: Live) -> None:
@@ -293,12 +293,12 @@ def test_an_event_loop_that_turns_has_no_lag(api: Live) -> None:
 
 
 def test_redis_tells_whether_it_keeps_jobs(api: Live) -> None:
-    told = text(api)
-    assert value(told, "redis_keeps_jobs") == 1
-    assert value(told, "redis_durable") == 1
-    assert value(told, "redis_memory_used_bytes") > 100_000
-    assert value(told, "redis_memory_max_bytes") == 0
-    assert value(told, "redis_evicted_keys_total") == 0
+    page = text(api)
+    assert value(page, "redis_keeps_jobs") == 1
+    assert value(page, "redis_durable") == 1
+    assert value(page, "redis_memory_used_bytes") > 100_000
+    assert value(page, "redis_memory_max_bytes") == 0
+    assert value(page, "redis_evicted_keys_total") == 0
 
 
 def test_queues_are_told_by_state_and_the_age_of_the_oldest(api: Live) -> None:
@@ -308,13 +308,13 @@ def test_queues_are_told_by_state_and_the_age_of_the_oldest(api: Live) -> None:
     back = api.submit(**unlike(), priority="research")
     job = take(api.queue, back)
     api.queue.finish([Ending(job, how="retry", delays=(1000.0,))])
-    told = text(api)
-    assert value(told, "queue_jobs", queue="batch", state="queued") == 1
-    assert value(told, "queue_jobs", queue="realtime", state="running") == 1
-    assert value(told, "queue_jobs", queue="research", state="delayed") == 1
-    assert value(told, "queue_jobs") == 3
-    assert 0 < value(told, "queue_oldest_job_age_seconds", queue="batch") < 60
-    assert value(told, "queue_oldest_job_age_seconds", queue="research") == 0
+    page = text(api)
+    assert value(page, "queue_jobs", queue="batch", state="queued") == 1
+    assert value(page, "queue_jobs", queue="realtime", state="running") == 1
+    assert value(page, "queue_jobs", queue="research", state="delayed") == 1
+    assert value(page, "queue_jobs") == 3
+    assert 0 < value(page, "queue_oldest_job_age_seconds", queue="batch") < 60
+    assert value(page, "queue_oldest_job_age_seconds", queue="research") == 0
 
 
 def test_four_processes_of_one_redis_tell_the_same_and_lose_no_request(redis_url: str, tmp_path: Path) -> None:
@@ -323,34 +323,34 @@ def test_four_processes_of_one_redis_tell_the_same_and_lose_no_request(redis_url
         for number in range(200):
             assert apis[number % 4].http.get("/v1/operations").status_code == 200
 
-        def told(api: Live) -> float:
+        def request_count(api: Live) -> float:
             return value(text(api), "http_requests_total", route="/v1/operations", code="200")
 
-        wait_until(lambda: [told(api) for api in apis] == [200] * 4)
+        wait_until(lambda: [request_count(api) for api in apis] == [200] * 4)
         assert value(text(apis[0]), "http_request_duration_seconds_count", route="/v1/operations") == 200
         assert value(text(apis[1]), "http_requests_in_progress") == 1  # this one
 
 
 def test_a_service_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
-    def asked(api: Live) -> tuple[float, float, float]:
-        told = text(api)
+    def counts(api: Live) -> tuple[float, float, float]:
+        page = text(api)
         return (
-            value(told, "http_requests_total", route="/v1/operations"),
-            value(told, "jobs_finished_total", operation="scale", state="succeeded"),
-            value(told, "job_seconds_count", queue="batch"),
+            value(page, "http_requests_total", route="/v1/operations"),
+            value(page, "jobs_finished_total", operation="scale", state="succeeded"),
+            value(page, "job_seconds_count", queue="batch"),
         )
 
     for times in (1, 2):
         with RedisServer(tmp_path / "redis") as server, live(tmp_path / "home", server.url) as api:
             api.http.get("/v1/operations")
             work(api.queue, api.store, api.submit(**unlike()))
-            assert asked(api) == (times, times, times)
+            assert counts(api) == (times, times, times)
     with RedisServer(tmp_path / "redis") as server:
         for _ in range(2):
             with live(tmp_path / "home", server.url) as api:  # what is counted last is kept by a clean stop
                 api.http.get("/v1/operations")
         with live(tmp_path / "home", server.url) as api:
-            assert asked(api) == (4, 2, 2)
+            assert counts(api) == (4, 2, 2)
 
 
 def test_a_dead_workers_gauges_go_when_its_time_is_over_and_its_counts_stay(api: Live) -> None:
@@ -375,43 +375,43 @@ def test_a_scrape_does_not_wait_for_a_redis_that_hangs(serve_api: Callable[..., 
         os.kill(pid, signal.SIGSTOP)
         try:
             for _ in range(3):
-                told = api.http.get("/metrics", timeout=5).text
+                page = api.http.get("/metrics", timeout=5).text
         finally:
             os.kill(pid, signal.SIGCONT)
         for collector in ("queue", "redis"):
             assert value(before, "collector_up", collector=collector) == 1
-            assert value(told, "collector_up", collector=collector) == 0
-        assert value(told, "queue_up") == 0
-        assert value(told, "queue_jobs", queue="batch", state="queued") == 1
-        assert value(told, "jobs_enqueued_total", operation="scale") == 1
-        assert value(told, "workers") == 1
+            assert value(page, "collector_up", collector=collector) == 0
+        assert value(page, "queue_up") == 0
+        assert value(page, "queue_jobs", queue="batch", state="queued") == 1
+        assert value(page, "jobs_enqueued_total", operation="scale") == 1
+        assert value(page, "workers") == 1
         # Its own requests are counted on, and reach Redis once it is back.
-        assert value(told, "http_requests_total", route="/metrics") >= 2
+        assert value(page, "http_requests_total", route="/metrics") >= 2
         wait_until(lambda: value(text(api), "collector_up", collector="redis") == 1)
         again = text(api)
         assert value(again, "http_requests_total", route="/metrics") > value(
-            told, "http_requests_total", route="/metrics"
+            page, "http_requests_total", route="/metrics"
         )
 
 
 def test_before_redis_was_heard_no_count_is_told(tmp_path: Path) -> None:
     """A process's own alone would look like a service that began again, and what comes then like a burst."""
     with live(tmp_path / "home", "redis://127.0.0.1:1/0", redis_patience=0.2) as api:
-        told = text(api)
-    assert "warpdesk_http_requests_total" not in told
-    assert value(told, "collector_up", collector="redis") == 0
-    assert value(told, "queue_up") == 0
-    assert value(told, "build_info") == 1
+        page = text(api)
+    assert "warpdesk_http_requests_total" not in page
+    assert value(page, "collector_up", collector="redis") == 0
+    assert value(page, "queue_up") == 0
+    assert value(page, "build_info") == 1
 
 
 def test_a_source_that_hangs_is_told_as_it_was_seen_last() -> None:
-    asked, gate = Event(), Event()
-    seen = iter([1, 2])
+    second_look, gate = Event(), Event()
+    values = iter([1, 2])
 
     def look(_: bool) -> int:
-        found = next(seen)
+        found = next(values)
         if found == 2:
-            asked.set()
+            second_look.set()
             gate.wait(60)
         return found
 
@@ -419,7 +419,7 @@ def test_a_source_that_hangs_is_told_as_it_was_seen_last() -> None:
     collector.start()
     wait_until(lambda: collector.last(60.0) == (1, True))
     assert collector.ask(0.01) == (1, False)
-    assert asked.wait(30)
+    assert second_look.wait(30)
     assert collector.last(60.0) == (1, True)
     assert collector.last(0.0) == (1, False)
     gate.set()
@@ -438,9 +438,9 @@ def test_a_source_that_fails_is_told_as_it_was_seen_last_until_it_is_well() -> N
     collector = Collector("flaky", look, every=3600.0)
     assert collector.last(60.0) == (None, False)
     collector.start()
-    told = [collector.ask(30.0) for _ in range(3)]
-    assert (1, False) in told
-    assert told[-1][1]
+    readings = [collector.ask(30.0) for _ in range(3)]
+    assert (1, False) in readings
+    assert readings[-1][1]
     collector.stop(30.0)
 
 
@@ -476,10 +476,10 @@ def test_more_datasets_than_are_told_are_counted(
         first = create(api.http)["dataset"]
         create(api.http, accountant="zcdp", epsilon=None, rho="0.5")
         api.app.state.services.metrics._ledger.ask(20.0)
-        told = text(api)
-    assert value(told, "privacy_epsilon_budget", dataset=first) == 1.0
-    assert value(told, "privacy_datasets_left_out") == 1
-    assert "warpdesk_privacy_rho_budget{" not in told
+        page = text(api)
+    assert value(page, "privacy_epsilon_budget", dataset=first) == 1.0
+    assert value(page, "privacy_datasets_left_out") == 1
+    assert "warpdesk_privacy_rho_budget{" not in page
 
 
 def test_budgets_are_told_to_admins_and_on_the_private_port_alone(tmp_path: Path, redis_url: str) -> None:
@@ -489,16 +489,16 @@ def test_budgets_are_told_to_admins_and_on_the_private_port_alone(tmp_path: Path
         api.http.headers.update(bearer(admin))
         dataset = create(api.http)["dataset"]
         api.app.state.services.metrics._ledger.ask(20.0)
-        seen = api.http.get("/metrics", headers=bearer(watcher)).text
+        by_watcher = api.http.get("/metrics", headers=bearer(watcher)).text
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200)
         on_port = httpx.get(f"http://127.0.0.1:{port}/metrics").text
         by_admin = text(api)
 
-    for told in (by_admin, on_port):
-        assert value(told, "privacy_epsilon_budget", dataset=dataset) == 1.0
-    assert 'warpdesk_queue_jobs{queue="batch",state="queued"} 0.0' in seen
-    assert "dataset=" not in seen
-    assert dataset not in seen
+    for page in (by_admin, on_port):
+        assert value(page, "privacy_epsilon_budget", dataset=dataset) == 1.0
+    assert 'warpdesk_queue_jobs{queue="batch",state="queued"} 0.0' in by_watcher
+    assert "dataset=" not in by_watcher
+    assert dataset not in by_watcher
 
 
 def test_what_a_process_counts_reaches_redis_without_being_asked_for(api: Live) -> None:

@@ -36,7 +36,7 @@ def end(
     kept_off: str = "",
     private: bool = False,
     together: int = 1,
-    **told: Any,
+    **details: Any,
 ) -> None:
     """Jobs go through the queue one by one, or are committed so many `together`, having taken these times."""
     endings = []
@@ -51,7 +51,7 @@ def end(
         job = take(queue, job_id)
         how = Provenance(
             backend=backend, attempt=job.attempt, compute_seconds=taken, batch_size=together,
-            **{"device": "a test", **told},
+            **{"device": "a test", **details},
         )  # fmt: skip
         outcome = Succeeded(result=f"{job_id}.1", provenance=how, bytes=bytes)
         endings.append(Ending(job, outcome, kept_off=kept_off))
@@ -74,8 +74,8 @@ def ask(api: Live, **query: Any) -> Any:
     return answer.json()
 
 
-def backend_of(told: Any, operation: str = "scale", backend: str = "cpu") -> Any:
-    return told["operations"][operation]["backends"][backend]
+def backend_of(report: Any, operation: str = "scale", backend: str = "cpu") -> Any:
+    return report["operations"][operation]["backends"][backend]
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_quantiles_are_those_of_numpy_within_the_stated_error(api: Live) -> None
     took = np.random.default_rng(8).lognormal(-4, 2, 300)
     end(api.queue, took.tolist())
 
-    told = ask(api)
+    report = ask(api)
 
-    runs, error = backend_of(told)["run_seconds"], told["quantile_error"]
+    runs, error = backend_of(report)["run_seconds"], report["quantile_error"]
     assert 0 < error < 0.061
     assert runs["count"] == 300
     assert runs["mean"] == pytest.approx(took.mean())
@@ -110,10 +110,10 @@ def test_quantiles_are_those_of_numpy_within_the_stated_error(api: Live) -> None
 def test_waits_and_whole_times_are_those_of_the_records(api: Live) -> None:
     end(api.queue, [0.5] * 40)
 
-    told = ask(api)
+    report = ask(api)
 
     records = api.queue.jobs("local", 100)
-    batch = told["queues"]["batch"]
+    batch = report["queues"]["batch"]
     for name, times in (
         ("wait_seconds", [(job.started_at or 0) - job.submitted_at for job in records]),
         ("seconds", [(job.ended_at or 0) - job.submitted_at for job in records]),
@@ -121,9 +121,9 @@ def test_waits_and_whole_times_are_those_of_the_records(api: Live) -> None:
         assert batch[name]["count"] == 40
         assert batch[name]["mean"] == pytest.approx(np.mean(times), abs=1e-5)
         median = np.quantile(times, 0.5, method="inverted_cdf")
-        assert batch[name]["p50"] == pytest.approx(median, rel=told["quantile_error"], abs=1e-5)
+        assert batch[name]["p50"] == pytest.approx(median, rel=report["quantile_error"], abs=1e-5)
     assert (batch["jobs"], batch["waiting"]) == ({"succeeded": 40}, 0)
-    assert told["queues"]["realtime"] == {
+    assert report["queues"]["realtime"] == {
         "waiting": 0, "jobs": {}, "jobs_per_second": 0.0, "wait_seconds": None, "seconds": None,
     }  # fmt: skip
 
@@ -133,10 +133,10 @@ def test_a_backend_is_told_by_what_it_moved_used_and_cost(api: Live) -> None:
         cost_dollars=1e-6)  # fmt: skip
     end(api.queue, [0.004] * 6, kept_off="out-of-memory", bytes=1000)
 
-    told = ask(api)
+    report = ask(api)
 
-    scale = told["operations"]["scale"]
-    gpu, cpu = backend_of(told, backend="gpu"), backend_of(told)
+    scale = report["operations"]["scale"]
+    gpu, cpu = backend_of(report, backend="gpu"), backend_of(report)
     assert (scale["jobs"], scale["gpu_share"], scale["fallbacks"]) == ({"succeeded": 10}, 0.4, {"out-of-memory": 6})
     assert (gpu["computed"], cpu["computed"]) == (4, 6)
     assert gpu["bytes_per_second"] == pytest.approx(3e9)  # by the kernel's own time
@@ -174,7 +174,7 @@ def test_each_device_is_told_by_itself(alone: Live) -> None:
 
     gpu = backends["gpu"]
     first, second = gpu["devices"]["GPU-1"], gpu["devices"]["GPU-2"]
-    assert {backend: set(told["devices"]) for backend, told in backends.items()} == {
+    assert {backend: set(entry["devices"]) for backend, entry in backends.items()} == {
         "gpu": {"GPU-1", "GPU-2"}, "cpu": {xeon},
     }  # fmt: skip
     assert [each["computed"] for each in (gpu, first, second)] == [11, 6, 5]
@@ -198,8 +198,8 @@ def test_a_device_that_became_slower_is_found_among_others(alone: Live) -> None:
 
     gpu = backend_of(ask(alone), backend="gpu")
 
-    def ratio(told: Any) -> float:
-        return told["launches"]["small"]["trend"]["ratio"]
+    def ratio(entry: Any) -> float:
+        return entry["launches"]["small"]["trend"]["ratio"]
 
     assert ratio(gpu) == pytest.approx(2)
     assert {name: ratio(device) for name, device in gpu["devices"].items()} == {
@@ -240,15 +240,15 @@ def test_batches_are_told_by_their_launches(api: Live) -> None:
 def test_private_jobs_are_counted_and_have_no_times(api: Live) -> None:
     end(api.queue, [0.123], operation="noise", private=True, energy_joules=3.0, cost_dollars=0.1, kernel_seconds=0.2)
 
-    told = ask(api)
+    report = ask(api)
 
-    noise = told["operations"]["noise"]
+    noise = report["operations"]["noise"]
     cpu = noise["backends"]["cpu"]
     assert (noise["jobs"], cpu["computed"]) == ({"succeeded": 1}, 1)
     assert (cpu["run_seconds"], cpu["launches"], cpu["bytes_per_second"]) == (None, {}, None)
     assert (cpu["joules_per_thousand_jobs"], cpu["dollars_per_thousand_jobs"]) == (None, None)
-    assert (told["queues"]["batch"]["wait_seconds"], told["queues"]["batch"]["seconds"]) == (None, None)
-    assert told["queues"]["batch"]["jobs"] == {"succeeded": 1}
+    assert (report["queues"]["batch"]["wait_seconds"], report["queues"]["batch"]["seconds"]) == (None, None)
+    assert report["queues"]["batch"]["jobs"] == {"succeeded": 1}
 
 
 def test_a_slowed_operation_shows_its_trend_and_another_none(alone: Live) -> None:
@@ -259,15 +259,15 @@ def test_a_slowed_operation_shows_its_trend_and_another_none(alone: Live) -> Non
     end(alone.queue, [0.013] * ENOUGH)
     end(alone.queue, [0.1], operation="draw")
 
-    told = ask(alone)
+    report = ask(alone)
 
-    trend = backend_of(told)["launches"]["small"]["trend"]
+    trend = backend_of(report)["launches"]["small"]["trend"]
     assert trend.pop("sentence") == "0.013 s a launch, and the median of 5 hours is 0.01 s"
     assert trend == {
         "launches": ENOUGH, "mean": pytest.approx(0.013), "baseline": pytest.approx(0.010), "hours": 5,
         "ratio": pytest.approx(1.3),
     }  # fmt: skip
-    assert backend_of(told, "draw")["launches"]["small"]["trend"]["ratio"] == pytest.approx(1)
+    assert backend_of(report, "draw")["launches"]["small"]["trend"]["ratio"] == pytest.approx(1)
 
 
 def test_one_bad_hour_does_not_move_the_baseline(alone: Live) -> None:
@@ -335,11 +335,11 @@ def test_as_many_hours_are_looked_at_as_are_asked_for(alone: Live) -> None:
 
 
 def test_every_process_says_the_same_before_and_after_a_restart(serve_api: Callable[..., Any], redis_url: str) -> None:
-    def still(told: Any) -> Any:
+    def still(document: Any) -> Any:
         """Without what time changes."""
-        if isinstance(told, dict):
-            return {name: still(value) for name, value in told.items() if name != "at" and "per_second" not in name}
-        return told
+        if isinstance(document, dict):
+            return {name: still(value) for name, value in document.items() if name != "at" and "per_second" not in name}
+        return document
 
     with serve_api() as one, serve_api() as other:
         for hours in (2, 3, 4):
@@ -382,10 +382,10 @@ def test_a_redis_that_lost_its_counts_takes_the_baseline_with_it(alone: Live) ->
 
 
 def test_nothing_counted_is_nothing_told(api: Live) -> None:
-    told = ask(api)
+    report = ask(api)
 
-    assert (told["counted_since"], told["operations"]) == (None, {})
-    assert set(told["queues"]) == {"realtime", "batch", "research"}
+    assert (report["counted_since"], report["operations"]) == (None, {})
+    assert set(report["queues"]) == {"realtime", "batch", "research"}
 
 
 def test_a_redis_that_hangs_is_a_503_in_its_time(tmp_path: Path, serve_api: Callable[..., Any]) -> None:

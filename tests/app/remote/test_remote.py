@@ -70,13 +70,13 @@ class Host:
         return store
 
     def settings(self, **settings: Any) -> WorkerSettings:
-        told = {"home": self.home, "api_url": f"http://127.0.0.1:{self.link.port}", "api_key": self.token}
-        return WorkerSettings(**{**told, "operations": "tests.app.computations:COMPUTATIONS", **settings})
+        defaults = {"home": self.home, "api_url": f"http://127.0.0.1:{self.link.port}", "api_key": self.token}
+        return WorkerSettings(**{**defaults, "operations": "tests.app.computations:COMPUTATIONS", **settings})
 
     def submit(self, operation: str = "scale", **body: Any) -> str:
         # Each result is to be kept for another time, so that no job answers for another.
-        told = {**SCALE, "operation": operation, "result_ttl_s": float(next(self._ttls)), **body}
-        answer = self.owner.post("/v1/jobs", json=told)
+        request = {**SCALE, "operation": operation, "result_ttl_s": float(next(self._ttls)), **body}
+        answer = self.owner.post("/v1/jobs", json=request)
         assert answer.status_code == 202, answer.text
         job_id: str = answer.json()["id"]
         return job_id
@@ -276,12 +276,12 @@ def test_a_stale_attempts_result_is_not_taken_and_that_is_no_failure(host: Host)
 def test_of_what_was_charged_a_result_that_nobody_kept_is_no_answer(host: Host) -> None:
     job = host.claim(inputs={"values": {"array": host.upload(np.arange(4.0))}})
     request = job.request.model_copy(update={"operation": "double", "params": {}})
-    told: list[object] = []
+    outcomes: list[object] = []
     with open_at(host) as store, at_hand(store, job):
         host.api.queue.cancel(job.id)
         for keys in ({}, {job.id: bytes(32)}):
-            told += execute.run([(request, 1)], store, without_gpu("not needed"), OPERATIONS, keys=keys)
-    assert [type(outcome) for outcome in told] == [Succeeded, Failed]
+            outcomes += execute.run([(request, 1)], store, without_gpu("not needed"), OPERATIONS, keys=keys)
+    assert [type(outcome) for outcome in outcomes] == [Succeeded, Failed]
     assert host.spool() == []
 
 
@@ -310,15 +310,15 @@ def test_an_input_that_is_not_what_was_charged_for_is_given_to_no_worker(host: H
 
 
 def test_a_result_that_did_not_commit_is_deleted_and_an_answer_is_not(host: Host) -> None:
-    lost, told = host.claim(), host.claim()
+    lost, committed = host.claim(), host.claim()
     with open_at(host) as store:
-        outcomes = work(store, lost, told)
-        assert finish(host.api.queue, told, outcomes[result_name(told.id, 1)]) == "done"
-        for job in (lost, told):
+        outcomes = work(store, lost, committed)
+        assert finish(host.api.queue, committed, outcomes[result_name(committed.id, 1)]) == "done"
+        for job in (lost, committed):
             store.delete_result(result_name(job.id, 1), job.token)
-        wait_until(lambda: host.spool() == [result_name(told.id, 1)])
-    assert host.worker.delete(f"/v1/worker/results/{result_name(told.id, 1)}").json()["code"] == "result-committed"
-    assert host.total(told) == 8.0
+        wait_until(lambda: host.spool() == [result_name(committed.id, 1)])
+    assert host.worker.delete(f"/v1/worker/results/{result_name(committed.id, 1)}").json()["code"] == "result-committed"
+    assert host.total(committed) == 8.0
 
 
 def test_secrets_are_erased_through_the_api_unless_a_live_job_reads_them(host: Host) -> None:
@@ -362,13 +362,13 @@ def test_what_a_killed_process_left_is_gone_with_the_next(host: Host) -> None:
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     settings = host.settings()
-    told = {
+    variables = {
         "HOME": settings.home,
         "API_URL": settings.api_url,
         "API_KEY": host.token,
         "OPERATIONS": settings.operations,
     }
-    environment = {**os.environ, **{f"WARPDESK_{name}": str(value) for name, value in told.items()}}
+    environment = {**os.environ, **{f"WARPDESK_{name}": str(value) for name, value in variables.items()}}
     with open_at(host) as other:
         own = other.new_result("job_2", 1)
         (own / "result.json").write_text("{}")
@@ -422,13 +422,13 @@ def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Ho
     name = result_name(job.id, job.attempt)
     forger = replace(job, token="0" * 32)
     with redis.Redis.from_url(host.api.redis_url) as connection:
-        seen = str(Seen(connection).keys)  # what who reads Redis sees
-    assert (job.token in seen, digest_of_claim(job.token) in seen) == (False, True)
+        redis_content = str(Seen(connection).keys)  # what who reads Redis sees
+    assert (job.token in redis_content, digest_of_claim(job.token) in redis_content) == (False, True)
     path = f"/v1/worker/inputs/{name}/values"
-    asked = {"inputs": [[name, "values"]], "claims": {name: forger.token}}
+    request = {"inputs": [[name, "values"]], "claims": {name: forger.token}}
     assert host.worker.get(path).json()["code"] == "stale-attempt"
     assert host.worker.get(path, headers={CLAIM: forger.token}).json()["code"] == "stale-attempt"
-    assert b'"arrays":[null]' in host.worker.post("/v1/worker/inputs", json=asked).content
+    assert b'"arrays":[null]' in host.worker.post("/v1/worker/inputs", json=request).content
     assert send(host, forger, document(job)).json()["refused"][name]["code"] == "stale-attempt"
     assert host.spool() == []
     assert send(host, job, document(job)).json() == {"refused": {}}
@@ -480,12 +480,14 @@ def large(held: Held) -> dict[str, Any]:
     return document(held, scaled={"shape": [1 << 20]})
 
 
-def send(host: Host, job: Held, told: dict[str, Any], content: bytes = npy(np.arange(3.0))) -> httpx.Response:
-    return post(host, manifest(job, told) + content)
+def send(
+    host: Host, job: Held, result_document: dict[str, Any], content: bytes = npy(np.arange(3.0))
+) -> httpx.Response:
+    return post(host, manifest(job, result_document) + content)
 
 
-def manifest(job: Held, told: dict[str, Any]) -> bytes:
-    result = {"name": result_name(job.id, job.attempt), "claim": job.token, "document": told}
+def manifest(job: Held, result_document: dict[str, Any]) -> bytes:
+    result = {"name": result_name(job.id, job.attempt), "claim": job.token, "document": result_document}
     text = json.dumps({"results": [result]}).encode()
     return struct.pack(">I", len(text)) + text
 
@@ -508,9 +510,9 @@ def post(host: Host, body: bytes) -> httpx.Response:
 )
 def test_a_document_that_does_not_fit_its_job_is_refused_alone(host: Host, changes: dict[str, Any]) -> None:
     job = host.claim()
-    told = document(job, **changes)
-    content = npy(np.arange(3.0)) if "file" in told["outputs"].get("scaled", {}) else b""
-    answer = send(host, job, told, content)
+    result_document = document(job, **changes)
+    content = npy(np.arange(3.0)) if "file" in result_document["outputs"].get("scaled", {}) else b""
+    answer = send(host, job, result_document, content)
     assert answer.json()["refused"][f"{job.id}.1"]["code"] == "malformed-result"
     assert host.spool() == []
 
@@ -629,9 +631,11 @@ def test_what_a_power_cut_left_of_a_result_gives_way_to_the_whole_one(host: Host
 
 
 @contextmanager
-def held_open(host: Host, job: Held, told: dict[str, Any], content: bytes) -> Iterator[Callable[[], httpx.Response]]:
+def held_open(
+    host: Host, job: Held, result_document: dict[str, Any], content: bytes
+) -> Iterator[Callable[[], httpx.Response]]:
     """A result that is sent but for its last byte; what is yielded sends that and returns the answer."""
-    body, sent, end = manifest(job, told) + content, threading.Event(), threading.Event()
+    body, sent, end = manifest(job, result_document) + content, threading.Event(), threading.Event()
 
     def pieces() -> Iterator[bytes]:
         yield body[:-1]

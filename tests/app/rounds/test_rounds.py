@@ -47,7 +47,7 @@ from warpdesk_server.workers.store.spool import SpoolStore
 PATH = "/v1/secagg/rounds"
 OPERATION = OPERATIONS["secure_aggregation"]
 DIMENSION = 300
-ASKED: dict[str, Any] = {
+REQUEST: dict[str, Any] = {
     "clients": 4,
     "min_clients": 3,
     "dimension": DIMENSION,
@@ -73,10 +73,10 @@ class Played:
     """A round and its clients in this process."""
 
     api: Live
-    asked: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        made = self.api.http.post(PATH, json={**ASKED, **self.asked})
+        made = self.api.http.post(PATH, json={**REQUEST, **self.changes})
         assert made.status_code == 201, made.text
         self.id: str = made.json()["id"]
         self.tokens: list[str] = made.json()["join_tokens"]
@@ -92,7 +92,7 @@ class Played:
         return f"{PATH}/{self.id}"
 
     @property
-    def seen(self) -> Any:
+    def state(self) -> Any:
         return self.api.http.get(self.url).json()
 
     def as_client(self, client: int) -> httpx.Client:
@@ -106,7 +106,7 @@ class Played:
     def until_masked(self) -> None:
         self.each(lambda c: self.members[c].publish_keys())
         self.each(lambda c: self.members[c].send_shares())
-        assert self.seen["phase"] == "masked"
+        assert self.state["phase"] == "masked"
 
     def until_aggregating(self, stay: Sequence[int] = (0, 1, 2, 3)) -> None:
         self.until_masked()
@@ -114,7 +114,7 @@ class Played:
         if len(stay) < len(self.members):
             self.end_masked()
         self.each(lambda c: self.members[c].unmask(), stay)
-        assert self.seen["phase"] in ("aggregating", "done"), self.seen
+        assert self.state["phase"] in ("aggregating", "done"), self.state
 
     def sum_of(self, stay: Sequence[int]) -> "np.ndarray[Any, Any]":
         whole: np.ndarray[Any, Any] = sum(np.rint(np.clip(self.vectors[c], -8, 8) * 65536) for c in stay) / 65536  # type: ignore[assignment]
@@ -126,15 +126,15 @@ class Played:
 
     def until(self, phase: str) -> None:
         try:
-            wait_until(lambda: self.seen["phase"] == phase)
+            wait_until(lambda: self.state["phase"] == phase)
         except AssertionError:
             log = self.api.settings.home / "api.log"  # of an API that is a process
-            raise AssertionError(f"{self.seen}\n{log.read_text() if log.exists() else ''}") from None
+            raise AssertionError(f"{self.state}\n{log.read_text() if log.exists() else ''}") from None
 
     def work(self) -> str:
         """Do the job of the sum as a worker does, once it is queued."""
-        wait_until(lambda: self.seen["job"])
-        job = take(self.api.queue, self.seen["job"])
+        wait_until(lambda: self.state["job"])
+        job = take(self.api.queue, self.state["job"])
         self.inputs = list(job.request.inputs.values())
         params, arrays = codec.decode(OPERATION, job.request, self.api.store, {})
         directory = self.api.store.new_result(job.request.id, job.attempt)
@@ -168,8 +168,8 @@ def play() -> Iterator[Play]:
     """Make a round, whose clients are closed at the end."""
     made = list[Played]()
 
-    def start(api: Live, asked: dict[str, Any] | None = None) -> Played:
-        made.append(Played(api, asked or {}))
+    def start(api: Live, changes: dict[str, Any] | None = None) -> Played:
+        made.append(Played(api, changes or {}))
         return made[-1]
 
     yield start
@@ -216,17 +216,17 @@ def test_what_is_secret_is_in_no_file_and_not_in_redis_while_the_round_runs_and_
             shares += [bytes(value) for (value,) in rows if value]
     assert len(shares) == 16 + 12
 
-    def told() -> int:
+    def secrets_in_redis() -> int:
         """Secrets that are in Redis, as they are or in hexadecimal."""
         with connect(api.redis_url) as redis:
             dumped = b"".join(redis.dump(key) or b"" for key in redis.keys("*"))
         return sum(secret in dumped or secret.hex().encode() in dumped for secret in [*secrets, *shares])
 
-    wait_until(lambda: played.seen["job"])
-    assert told() == 0
+    wait_until(lambda: played.state["job"])
+    assert secrets_in_redis() == 0
     played.work()
     wait_until(played.erased)
-    assert told() == 0
+    assert secrets_in_redis() == 0
 
     def holders() -> list[str]:
         """The files that hold a secret. What counts stored bytes comes and goes."""
@@ -252,17 +252,17 @@ def test_only_who_made_the_round_gets_its_sum(redis_url: str, play: Play, tmp_pa
         api.http.headers["Authorization"] = f"Bearer {creator}"
         played = play(api)
 
-        def asked(token: str, path: str = "") -> tuple[int, str]:
+        def refusal(token: str, path: str = "") -> tuple[int, str]:
             return problem(api.http.get(f"{played.url}{path}", headers={"Authorization": f"Bearer {token}"}))[:2]
 
-        assert asked(other) == asked(other, "/result") == asked(reader, "/roster") == (404, "unknown-round")
-        assert asked(played.tokens[0], "/result") == (401, "unauthorized")
-        assert asked(creator, "/result") == (409, "not-yet")
-        assert asked(creator, "/shares") == (401, "unknown-member")
-        assert asked(played.tokens[0][:-1] + "!") == (401, "unknown-member")
+        assert refusal(other) == refusal(other, "/result") == refusal(reader, "/roster") == (404, "unknown-round")
+        assert refusal(played.tokens[0], "/result") == (401, "unauthorized")
+        assert refusal(creator, "/result") == (409, "not-yet")
+        assert refusal(creator, "/shares") == (401, "unknown-member")
+        assert refusal(played.tokens[0][:-1] + "!") == (401, "unknown-member")
         foreign = play(api)
-        assert asked(foreign.tokens[0]) == (401, "unknown-member")
-        refused = api.http.post(PATH, json=ASKED, headers={"Authorization": f"Bearer {reader}"})
+        assert refusal(foreign.tokens[0]) == (401, "unknown-member")
+        refused = api.http.post(PATH, json=REQUEST, headers={"Authorization": f"Bearer {reader}"})
         assert problem(refused)[:2] == (403, "missing-scope")
         joined = {"Authorization": f"Bearer {played.tokens[1]}"}
         assert api.http.get(played.url, headers=joined).json()["phase"] == "keys"
@@ -284,7 +284,7 @@ def test_only_who_made_the_round_gets_its_sum(redis_url: str, play: Play, tmp_pa
 def test_a_round_that_cannot_be_is_refused_where_it_is_wrong(
     api: Live, change: dict[str, Any], pointer: str, sentence: str
 ) -> None:
-    answer = api.http.post(PATH, json={**ASKED, **change})
+    answer = api.http.post(PATH, json={**REQUEST, **change})
 
     status, code, detail = problem(answer)
     assert (status, code, [error["pointer"] for error in answer.json()["errors"]]) == (
@@ -297,18 +297,18 @@ def test_a_round_that_cannot_be_is_refused_where_it_is_wrong(
 
 def test_rounds_have_limits_with_their_numbers(serve_api: Callable[..., Any]) -> None:
     with serve_api(max_live_rounds=2, max_round_bytes=40_000, max_job_bytes=200_000) as api:
-        large = api.http.post(PATH, json={**ASKED, "dimension": 100_000})
+        large = api.http.post(PATH, json={**REQUEST, "dimension": 100_000})
         assert problem(large)[:2] == (422, "job-too-large")
         assert "4 vectors of 100000 words and their sum are 4000000 bytes; a job may have 200000" in problem(large)[2]
-        assert api.http.post(PATH, json=ASKED).status_code == 201
-        assert api.http.post(PATH, json=ASKED).status_code == 201
-        assert problem(api.http.post(PATH, json=ASKED))[:2] == (429, "too-many-rounds")
+        assert api.http.post(PATH, json=REQUEST).status_code == 201
+        assert api.http.post(PATH, json=REQUEST).status_code == 201
+        assert problem(api.http.post(PATH, json=REQUEST))[:2] == (429, "too-many-rounds")
     with serve_api(max_round_bytes=10_000, max_round_bytes_per_key=10_000) as api:
-        full = api.http.post(PATH, json=ASKED)
+        full = api.http.post(PATH, json=REQUEST)
         assert problem(full)[:2] == (429, "storage-quota")
         assert "rounds of one key may hold 10000 together, and the key's have 9600" in problem(full)[2]
     with serve_api(max_round_bytes=10_000, max_round_bytes_per_key=20_000) as api:
-        full = api.http.post(PATH, json=ASKED)
+        full = api.http.post(PATH, json=REQUEST)
         assert problem(full)[:2] == (503, "storage-full")
         assert "are 4800 bytes; live rounds of all keys may hold 10000 together" in problem(full)[2]
         assert int(full.headers["Retry-After"]) >= 1
@@ -320,18 +320,18 @@ def test_a_key_that_took_its_share_of_rounds_leaves_room_for_another_key(
     tokens = [create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("greedy", "other")]
     greedy, other = ({"Authorization": f"Bearer {token}"} for token in tokens)
 
-    def told(key: dict[str, str]) -> tuple[int, int]:
+    def usage(key: dict[str, str]) -> tuple[int, int]:
         answer = api.http.get("/v1/arrays", headers=key).json()
         return answer["round_bytes"], answer["max_round_bytes"]
 
     with serve_api(max_round_bytes=20_000) as api:  # a round has 4,800 bytes, a key a quarter of all
-        wait_until(lambda: told(greedy) == (0, 5000))
-        assert api.http.post(PATH, json=ASKED, headers=greedy).status_code == 201
+        wait_until(lambda: usage(greedy) == (0, 5000))
+        assert api.http.post(PATH, json=REQUEST, headers=greedy).status_code == 201
         for _ in range(8):
-            assert problem(api.http.post(PATH, json=ASKED, headers=greedy))[:2] == (429, "storage-quota")
-        wait_until(lambda: (told(greedy), told(other)) == ((4800, 5000), (0, 5000)))
-        assert api.http.post(PATH, json=ASKED, headers=other).status_code == 201
-        wait_until(lambda: told(other) == (4800, 5000))
+            assert problem(api.http.post(PATH, json=REQUEST, headers=greedy))[:2] == (429, "storage-quota")
+        wait_until(lambda: (usage(greedy), usage(other)) == ((4800, 5000), (0, 5000)))
+        assert api.http.post(PATH, json=REQUEST, headers=other).status_code == 201
+        wait_until(lambda: usage(other) == (4800, 5000))
         api.app.state.services.metrics._ledger.ask(20.0)
         admin = {"Authorization": f"Bearer {create_key(tmp_path / 'home', 'admin', ['admin'])}"}
         wait_until(lambda: "warpdesk_round_bytes 9600.0" in api.http.get("/metrics", headers=admin).text)
@@ -339,7 +339,7 @@ def test_a_key_that_took_its_share_of_rounds_leaves_room_for_another_key(
 
 @pytest.mark.parametrize("phase", ["keys_s", "shares_s"])
 def test_a_round_holds_no_room_for_longer_than_an_hour_before_its_vectors(api: Live, phase: str) -> None:
-    answer = api.http.post(PATH, json={**ASKED, "deadlines": {phase: 604_800}})
+    answer = api.http.post(PATH, json={**REQUEST, "deadlines": {phase: 604_800}})
     assert problem(answer) == (422, "invalid-request", f"{phase} should be at most 3600, got 604800")
 
 
@@ -367,9 +367,9 @@ def test_a_masked_vector_of_another_length_is_erased_and_refused(
     assert problem(answer)[:2] == (422, "wrong-length")
     assert f"A masked vector of this round has {4 * DIMENSION} bytes, got " in problem(answer)[2]
     assert b"\xff" not in rows_of(played)
-    assert played.seen["counts"]["masked"] == 0
+    assert played.state["counts"]["masked"] == 0
     played.members[2].send_vector(played.vectors[2])
-    assert played.seen["counts"]["masked"] == 1
+    assert played.state["counts"]["masked"] == 1
 
 
 def test_a_member_of_a_large_round_may_name_every_other_and_what_is_wrong_is_told_by_its_number(
@@ -401,7 +401,7 @@ def test_a_masked_vector_whose_sender_goes_away_is_erased_and_may_be_sent_again(
     wait_until(lambda: b"\xff" not in rows_of(played))
     with played.as_client(1) as http:
         wait_until(lambda: http.put("masked", **content).status_code == 204)  # type: ignore[arg-type]
-    assert played.seen["counts"]["masked"] == 1
+    assert played.state["counts"]["masked"] == 1
 
 
 def test_a_masked_vector_is_never_held_whole(api: Live, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -572,9 +572,9 @@ class Processes:
 
     def start(self, count: int) -> None:
         command, needed = module("warpdesk_server.service.api", "--fd", str(self.listening.fileno()))
-        told = {"WARPDESK_HOME": str(self.settings.home), "WARPDESK_REDIS_URL": self.settings.redis_url, **needed}
+        settings = {"WARPDESK_HOME": str(self.settings.home), "WARPDESK_REDIS_URL": self.settings.redis_url, **needed}
         log, passed = self.settings.home / "api.log", (self.listening.fileno(),)
-        self.running += [spawn(command, env={**os.environ, **told}, log=log, pass_fds=passed) for _ in range(count)]
+        self.running += [spawn(command, env={**os.environ, **settings}, log=log, pass_fds=passed) for _ in range(count)]
 
     def kill(self) -> None:
         """kill -9 to all of them."""
@@ -662,11 +662,11 @@ def test_a_service_that_is_killed_in_each_phase_goes_on_with_the_round(processes
 def test_a_job_that_redis_lost_is_made_again(api: Live, play: Play) -> None:
     played = play(api)
     played.until_aggregating()
-    wait_until(lambda: played.seen["job"])
-    lost = played.seen["job"]
+    wait_until(lambda: played.state["job"])
+    lost = played.state["job"]
     with connect(api.redis_url) as redis:
         redis.flushall()
-    wait_until(lambda: played.seen["job"] not in (None, lost))
+    wait_until(lambda: played.state["job"] not in (None, lost))
     played.work()
     played.until("done")
     np.testing.assert_array_equal(api.http.get(f"{played.url}/result").json()["sum"], played.sum_of(range(4)))
@@ -676,13 +676,13 @@ def test_a_job_that_redis_lost_is_made_again(api: Live, play: Play) -> None:
 def test_a_round_whose_job_fails_is_aborted_with_the_reason(api: Live, play: Play) -> None:
     played = play(api)
     played.until_aggregating()
-    wait_until(lambda: played.seen["job"])
-    job = take(api.queue, played.seen["job"])
+    wait_until(lambda: played.state["job"])
+    job = take(api.queue, played.state["job"])
     finish(api.queue, job, Failed(code="operation-error", message="a coordinate is out of range"))
     played.until("aborted")
 
     why = f"the job {job.request.id} of the sum is failed: a coordinate is out of range"
-    assert played.seen["why"] == why
+    assert played.state["why"] == why
     assert problem(api.http.get(f"{played.url}/result")) == (409, "round-aborted", f"The round was aborted: {why}")
     wait_until(played.erased)
 
@@ -694,7 +694,7 @@ def test_a_round_of_which_too_few_are_left_is_aborted_and_erased(api: Live, play
     played.end_masked()
     played.until("aborted")
 
-    assert played.seen["why"] == "2 masked vectors came in time, and 3 are the least"
+    assert played.state["why"] == "2 masked vectors came in time, and 3 are the least"
     with pytest.raises(WarpdeskError, match="2 masked vectors came in time") as refused:
         played.members[0].unmask()
     assert refused.value.code == "round-aborted"
@@ -707,7 +707,7 @@ def test_a_round_can_be_canceled_by_who_made_it_and_holds_nothing_afterwards(api
     played.members[0].send_vector(played.vectors[0])
     assert api.http.delete(f"{PATH}/round_{'0' * 32}").status_code == 404
     assert api.http.delete(played.url).status_code == 204
-    assert (played.seen["phase"], played.seen["why"]) == ("aborted", "it was canceled")
+    assert (played.state["phase"], played.state["why"]) == ("aborted", "it was canceled")
     assert api.http.delete(played.url).status_code == 204
     with pytest.raises(WarpdeskError, match="it was canceled"):
         played.members[1].send_vector(played.vectors[1])
@@ -752,7 +752,7 @@ def test_a_vector_that_was_counted_is_not_erased_whatever_became_of_the_answer(
         answer = http.put("masked", content=content, headers={"Content-Type": "application/octet-stream"})
     assert answer.status_code >= 400
     assert content in rows_of(played)
-    assert played.seen["counts"]["masked"] == 1
+    assert played.state["counts"]["masked"] == 1
 
 
 def test_a_vector_that_outlives_its_round_leaves_no_file(
@@ -801,9 +801,9 @@ def test_no_word_of_a_clients_secrets_is_in_an_answer_or_in_the_log(
     assert [problem(answer)[1] for answer in answers] == [
         "double-reveal", "forged-share", "invalid-request", "invalid-request",
     ]  # fmt: skip
-    told = "".join(answer.text for answer in answers) + caplog.text + json.dumps(played.seen)
+    output = "".join(answer.text for answer in answers) + caplog.text + json.dumps(played.state)
     for share in (*seeds.values(), *keys.values(), *(token.split("_", 3)[3] for token in played.tokens)):
-        assert share not in told
+        assert share not in output
 
 
 def test_a_round_without_a_database_says_so_and_goes_on_when_it_is_back(
