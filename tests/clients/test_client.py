@@ -148,15 +148,15 @@ def test_submit_wait_result_list_and_delete(client: Client) -> None:
 def test_a_release_is_charged_to_a_budget(client: Client) -> None:
     wanted = {"dataset": "of the client", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "0.5"}
     made = client.create_budget("autumn", **wanted)  # type: ignore[arg-type]
-    asked = {"mechanism": "discrete_laplace", "mode": "records", "epsilon": "0.5", "neighbouring": "add_remove"}
-    asked |= {"clip": {"norm": "linf", "bound": "1"}, "budget": made.id}  # type: ignore[dict-item]
-    result = client.run("dp_noise", values=[0.25, 0.5], params=asked)
+    params = {"mechanism": "discrete_laplace", "mode": "records", "epsilon": "0.5", "neighbouring": "add_remove"}
+    params |= {"clip": {"norm": "linf", "bound": "1"}, "budget": made.id}  # type: ignore[dict-item]
+    result = client.run("dp_noise", values=[0.25, 0.5], params=params)
     left = client.budget(made)
     assert (left.remaining.epsilon, left.entries) == ("0", 1)
     assert result.provenance.charge is not None
     assert result.provenance.charge.head == left.head
     with pytest.raises(WarpdeskError) as refused:
-        client.run("dp_noise", values=[0.25, 0.5], params=asked)
+        client.run("dp_noise", values=[0.25, 0.5], params=params)
     assert (refused.value.status, refused.value.code) == (409, "budget-exceeded")
 
 
@@ -174,12 +174,15 @@ def test_a_wait_that_takes_too_long_times_out_and_the_job_can_be_canceled(client
 
 def test_a_long_job_tells_how_far_it_is(client: Client) -> None:
     job = client.submit("monte_carlo", **LONG)
-    told = []
+    steps = []
     for event in client.events(job):
-        told.append((event.event, event.progress))
-        if [name for name, _ in told].count("progress") == 2:
+        steps.append((event.event, event.progress))
+        if [name for name, _ in steps].count("progress") == 2:
             client.cancel(job)
-    names, parts = [name for name, _ in told], [done for name, done in told if name == "progress" and done is not None]
+    names, parts = (
+        [name for name, _ in steps],
+        [done for name, done in steps if name == "progress" and done is not None],
+    )
     assert names == ["queued", "running", *["progress"] * len(parts), "canceled"]
     assert len(parts) >= 2
     assert parts == sorted(parts)
@@ -272,8 +275,8 @@ def test_the_service_is_not_asked_to_wait_longer_than_the_timeout(client: Client
         client.run("monte_carlo", timeout=timeout, **LONG)
     client._http.event_hooks["request"] = []
     client.cancel(next(client.list(limit=1)))
-    asked = [int(request.headers.get("Prefer", "wait=0").removeprefix("wait=")) for request in requests]
-    assert sum(asked) == int(timeout)
+    waits = [int(request.headers.get("Prefer", "wait=0").removeprefix("wait=")) for request in requests]
+    assert sum(waits) == int(timeout)
     assert len(requests) <= 12, "it is asked again, ever more seldom"
 
 

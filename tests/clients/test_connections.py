@@ -154,15 +154,15 @@ def test_each_call_is_a_job_of_its_own_unless_the_caller_says_otherwise(api: Liv
 
 
 def test_a_service_that_is_gone_is_asked_so_many_times_and_then_reported() -> None:
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
     with Client("http://127.0.0.1:9") as client:  # the discard port: nobody listens
-        client._http.event_hooks["request"] = [asked.append]
+        client._http.event_hooks["request"] = [requests.append]
         with pytest.raises(Unreachable):
             client.operations()
         with pytest.raises(Unreachable):
             list(client.events("job_" + "0" * 32))
 
-    assert len(asked) == 2 * TRIES
+    assert len(requests) == 2 * TRIES
 
 
 def test_a_submission_that_is_refused_for_now_is_sent_again_when_the_service_says(
@@ -200,12 +200,12 @@ def numbers(events: list[JobEvent]) -> list[tuple[int, str]]:
 
 
 def test_events_come_whole_and_in_order_over_connections_that_are_cut(api: Live, road: Road) -> None:
-    told: list[JobEvent] = []
+    events: list[JobEvent] = []
     with Client(road.url) as client:
         job = client.submit("scale", **VALUES)
         held = claim(api)
         for event in client.events(job):
-            told.append(event)
+            events.append(event)
             if event.number in (2, 4, 7):
                 road.cut()
             if event.number == 9:
@@ -213,26 +213,26 @@ def test_events_come_whole_and_in_order_over_connections_that_are_cut(api: Live,
             elif event.number > 1:
                 api.queue.progress(job.id, held.attempt, event.number / 10)
 
-    assert numbers(told) == [
+    assert numbers(events) == [
         (1, "queued"),
         (2, "running"),
         *((number, "progress") for number in range(3, 10)),
         (10, "canceled"),
     ]
-    assert [event.progress for event in told[2:9]] == [number / 10 for number in range(2, 9)]
+    assert [event.progress for event in events[2:9]] == [number / 10 for number in range(2, 9)]
     assert sum(line.endswith(b"/events HTTP/1.1") for line in road.carried) == 4
 
 
 def test_the_asynchronous_client_reads_the_same_events(api: Live, road: Road) -> None:
     async def read() -> list[JobEvent]:
-        told = []
+        events = []
         async with AsyncClient(road.url) as client:
             job = await client.submit("scale", **VALUES)
             async for event in client.events(job):
-                told.append(event)
+                events.append(event)
                 road.cut()
                 await asyncio.to_thread(claim if event.number == 1 else lambda api: api.queue.cancel(job.id), api)
-        return told
+        return events
 
     assert numbers(asyncio.run(read())) == [(1, "queued"), (2, "running"), (3, "canceled")]
 
@@ -251,29 +251,29 @@ def test_events_of_a_job_that_is_done_are_all_told_and_end(api: Live) -> None:
 
 @pytest.mark.parametrize("timeout", [0.05, 0.7])
 def test_events_end_with_the_time_of_who_reads_them(api: Live, timeout: float) -> None:
-    told: list[JobEvent] = []
+    events: list[JobEvent] = []
 
     async def read(job: str) -> None:
         async with AsyncClient(api.url) as client:
-            told.extend([event async for event in client.events(job, timeout)])
+            events.extend([event async for event in client.events(job, timeout)])
 
     with Client(api.url) as client:
         job = client.submit("scale", **VALUES)
         with pytest.raises(TimeoutError, match=f"the job {job.id} is still queued"):
-            told.extend(client.events(job, timeout))
+            events.extend(client.events(job, timeout))
         with pytest.raises(TimeoutError, match=f"the job {job.id} is still queued"):
             asyncio.run(read(job.id))
-        assert {*numbers(told)} <= {(1, "queued")}
+        assert {*numbers(events)} <= {(1, "queued")}
         claim(api)
         with pytest.raises(TimeoutError, match=f"the job {job.id} is still running"):
-            client.result(job, 3.0, progress=told.append)
+            client.result(job, 3.0, progress=events.append)
 
 
 def test_progress_is_told_of_what_is_run_and_waited_for(api: Live) -> None:
-    told: list[JobEvent] = []
+    events: list[JobEvent] = []
 
     def tell(event: JobEvent) -> None:
-        told.append(event)
+        events.append(event)
         if event.number == 1:
             work(api.queue, api.store, event.job)
 
@@ -290,7 +290,7 @@ def test_progress_is_told_of_what_is_run_and_waited_for(api: Live) -> None:
         assert client.wait(client.submit("scale", **VALUES), progress=tell).status == "succeeded"
 
     assert [result["total"] for result in results] == [6.0] * 3
-    assert numbers(told) == [(1, "queued"), (2, "running"), (3, "succeeded")] * 4
+    assert numbers(events) == [(1, "queued"), (2, "running"), (3, "succeeded")] * 4
 
 
 @given(st.data())
@@ -305,9 +305,9 @@ def test_events_are_the_same_however_the_stream_is_cut_into_pieces(data: st.Data
     reader = EventStream()
     pieces = [stream[begin:until] for begin, until in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
-    told = [message for piece in pieces for message in reader.take(piece)]
+    messages = [message for piece in pieces for message in reader.take(piece)]
 
-    assert told == [Message("1", "queued", '{"at":\n1}'), Message("2", "message", "\n\u2028x")]
+    assert messages == [Message("1", "queued", '{"at":\n1}'), Message("2", "message", "\n\u2028x")]
     assert reader.retry == 2.5
 
 

@@ -153,9 +153,9 @@ def test_what_is_no_terminal_gets_no_progress(api: Live, submit: tuple[str, ...]
     )
     wait_until(lambda: api.queue.jobs("local", 1))
     work(api.queue, api.store, newest(api))
-    out, told = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=60)
 
-    assert (process.returncode, told) == (0, "")
+    assert (process.returncode, errors) == (0, "")
     assert "total" in out
 
 
@@ -194,12 +194,12 @@ def test_a_job_that_is_not_done_in_time_goes_on_and_is_named(
 
 
 def event(name: Any, **fields: Any) -> JobEvent:
-    told = {"attempt": 0, "progress": None, "reason": None, **fields}
-    return JobEvent(job="job_" + "0" * 32, number=1, event=name, at=datetime.now(UTC), **told)
+    values = {"attempt": 0, "progress": None, "reason": None, **fields}
+    return JobEvent(job="job_" + "0" * 32, number=1, event=name, at=datetime.now(UTC), **values)
 
 
 @pytest.mark.parametrize(
-    ("told", "before", "expected"),
+    ("job_event", "before", "expected"),
     [
         (event("queued"), None, "queued, 4 s"),
         (event("queued"), 0, "queued, next of yours, 4 s"),
@@ -216,8 +216,8 @@ def event(name: Any, **fields: Any) -> JobEvent:
         (event("succeeded", attempt=1), None, "succeeded, 4 s"),
     ],
 )
-def test_a_line_says_what_is_known(told: JobEvent, before: int | None, expected: str) -> None:
-    assert line(told, before, 4.4) == expected
+def test_a_line_says_what_is_known(job_event: JobEvent, before: int | None, expected: str) -> None:
+    assert line(job_event, before, 4.4) == expected
 
 
 def test_a_bar_draws_nothing_where_there_is_no_terminal(api: Live) -> None:
