@@ -31,7 +31,6 @@ NOT_YET_CLEAN = {
     "tests/kernels",
     "tests/privacy",
     "tests/stand_ins",
-    "tests/warpdesk_server",
     "tests/workers",
 }
 

@@ -49,12 +49,12 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def warpdesk(home: Path, *arguments: str, **told: str) -> "subprocess.CompletedProcess[str]":
+def warpdesk(home: Path, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
     return subprocess.run(
         [sys.executable, "-m", "warpdesk", *arguments],
         cwd=ROOT,
-        env={**clean, "WARPDESK_HOME": str(home), **told},
+        env={**clean, "WARPDESK_HOME": str(home), **settings},
         capture_output=True,
         text=True,
         timeout=60,
@@ -82,7 +82,7 @@ def test_submit_sends_a_column_of_a_csv_file(
 
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("Day,Close\n1,2\n2,4_0\n", "Row 3, column 'Close': '4_0' is not a number"),
         ("Day,Close\n1,2\n2\n", "Row 3 has 1 cells, row 1 has 2 (malformed-csv, HTTP "),
@@ -90,13 +90,13 @@ def test_submit_sends_a_column_of_a_csv_file(
     ],
 )
 def test_submit_shows_what_the_service_refuses_in_a_csv_file(
-    content: str, said: str, service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str, message: str, service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wait_until_ready(service)
     (tmp_path / "prices.csv").write_text(content)
     request = ["submit", "sma", "-p", "period=1", "-i", f"prices={tmp_path}/prices.csv:Close"]
     assert main([*request, "--url", service.url]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.timeout(500)
@@ -160,9 +160,9 @@ def test_submit_sends_priority_and_deadline_and_the_same_key_gets_the_same_job(
 def test_submit_says_what_is_wrong_and_where(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     wait_until_ready(service)
     assert main(["submit", "matmul", "-p", "precision=half", "--url", service.url]) == 1
-    said = capsys.readouterr().err
-    assert "/params/precision: " in said
-    assert said.count("/inputs/a: ") == 1, "each place is named once"
+    message = capsys.readouterr().err
+    assert "/params/precision: " in message
+    assert message.count("/inputs/a: ") == 1, "each place is named once"
 
 
 @pytest.mark.timeout(500)
@@ -195,8 +195,8 @@ def test_submit_leaves_a_parameter_that_is_named_like_an_option_to_the_service(
     np.save(tmp_path / "prices.npy", np.arange(20.0))
     request = ["submit", "rsi", "-i", f"prices={tmp_path}/prices.npy", "-p", "period=14", "-p", f"{name}=1"]
     assert main([*request, "--url", service.url]) == 1
-    said = capsys.readouterr().err
-    assert said == f"warpdesk: /params/{name}: there is no field '{name}' here (invalid-request, HTTP 422)\n"
+    message = capsys.readouterr().err
+    assert message == f"warpdesk: /params/{name}: there is no field '{name}' here (invalid-request, HTTP 422)\n"
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_doctor_fails_where_the_configured_redis_does_not_answer(
 ) -> None:
     monkeypatch.setenv("WARPDESK_REDIS_URL", "redis://127.0.0.1:9/0")
     assert main(["doctor", "--quick"]) == 1
-    said = capsys.readouterr().out
-    assert re.search(r"^redis +FAILED +WARPDESK_REDIS_URL=redis://127.0.0.1:9/0, no answer", said, re.MULTILINE)
-    assert "to mend it: start it, or correct or unset WARPDESK_REDIS_URL" in said
+    output = capsys.readouterr().out
+    assert re.search(r"^redis +FAILED +WARPDESK_REDIS_URL=redis://127.0.0.1:9/0, no answer", output, re.MULTILINE)
+    assert "to mend it: start it, or correct or unset WARPDESK_REDIS_URL" in output
 
 
 @pytest.mark.parametrize(
@@ -336,9 +336,9 @@ def test_doctor_does_not_show_the_password_of_redis(
 ) -> None:
     monkeypatch.setenv("WARPDESK_REDIS_URL", url)
     assert main(["doctor", "--quick"]) == 1
-    said = capsys.readouterr().out
-    assert "***" in said
-    assert "secret" not in said
+    output = capsys.readouterr().out
+    assert "***" in output
+    assert "secret" not in output
 
 
 @pytest.mark.parametrize("command", [["serve", "--no-worker", "--port", "0"], ["worker"]])
@@ -348,9 +348,9 @@ def test_a_url_of_redis_that_cannot_be_read_is_not_told(
 ) -> None:
     monkeypatch.setenv("WARPDESK_REDIS_URL", url)
     assert main(command) == 2
-    said = capsys.readouterr().err
-    assert "WARPDESK_REDIS_URL is not one such as" in said
-    assert "'se" not in said
+    message = capsys.readouterr().err
+    assert "WARPDESK_REDIS_URL is not one such as" in message
+    assert "'se" not in message
 
 
 def test_doctor_asks_a_running_redis_for_its_policy(
@@ -417,8 +417,8 @@ def test_root_makes_no_key_that_the_service_could_not_read(
         os.chown(own_home, 10001, 10001)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     owner = own_home.stat().st_uid
-    for asked in (["create", "alice"], ["rotate", "0123456789ab"], ["revoke", "0123456789ab"]):
-        assert main(["keys", *asked]) == 2
+    for arguments in (["create", "alice"], ["rotate", "0123456789ab"], ["revoke", "0123456789ab"]):
+        assert main(["keys", *arguments]) == 2
         assert f"belongs to the user {owner}, who could not read what root writes there" in capsys.readouterr().err
     assert list(own_home.iterdir()) == []
 
@@ -550,7 +550,7 @@ def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda home: (home / "ledger.key").unlink(), "the ledger's key"),
         (lambda home: (home / "ledger.key").write_text("ab" * 16), "does not hold the 64 hexadecimal digits"),
@@ -559,7 +559,7 @@ def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_pat
     ids=["lost key", "short key", "damaged database"],
 )
 def test_serve_says_in_a_sentence_what_is_wrong_with_the_ledger(
-    tmp_path: Path, spoil: Callable[[Path], object], said: str
+    tmp_path: Path, spoil: Callable[[Path], object], message: str
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -567,7 +567,7 @@ def test_serve_says_in_a_sentence_what_is_wrong_with_the_ledger(
     spoil(home)
     ran = warpdesk(home, "serve", "--port", "0")
     assert ran.returncode == 1
-    assert said in ran.stderr
+    assert message in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -653,10 +653,10 @@ def test_the_service_closes_its_home_and_shows_the_commands_for_it() -> None:
         deadline = time.monotonic() + 60
         while "keys create" not in running.log.read_text() and time.monotonic() < deadline:
             time.sleep(0.1)
-        said = running.log.read_text()
-        assert f"its state is in {home}" in said
+        log = running.log.read_text()
+        assert f"its state is in {home}" in log
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
-        [line] = [line for line in said.splitlines() if line.endswith("keys create NAME")]
+        [line] = [line for line in log.splitlines() if line.endswith("keys create NAME")]
         made = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert made.returncode == 0, made.stderr
         assert (home / "keys.json").exists(), "the key is one of this service's"
@@ -687,8 +687,8 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--help"])
     assert end.value.code == 0
-    said = capsys.readouterr().out
-    assert all(command in said for command in ("serve", "worker", "submit", "doctor", "warm", "keys"))
+    output = capsys.readouterr().out
+    assert all(command in output for command in ("serve", "worker", "submit", "doctor", "warm", "keys"))
 
 
 def test_a_client_alone_says_what_to_install_for_a_command_of_the_service(
@@ -701,13 +701,13 @@ def test_a_client_alone_says_what_to_install_for_a_command_of_the_service(
     with pytest.raises(SystemExit) as end:
         main(["--help"])
     assert end.value.code == 0
-    assert "submit" in (said := capsys.readouterr().out)
-    assert "`pip install warpdesk-server` adds serve, worker" in said
+    assert "submit" in (output := capsys.readouterr().out)
+    assert "`pip install warpdesk-server` adds serve, worker" in output
 
 
 def test_variables_that_contradict_each_other_are_told_and_no_secret_is(tmp_path: Path) -> None:
-    told = {"WARPDESK_LEDGER_URL": "postgresql://budgets:hunter2@db/w", "WARPDESK_API_URL": "http://127.0.0.1:1"}
-    ended = warpdesk(tmp_path, "worker", **told)
+    settings = {"WARPDESK_LEDGER_URL": "postgresql://budgets:hunter2@db/w", "WARPDESK_API_URL": "http://127.0.0.1:1"}
+    ended = warpdesk(tmp_path, "worker", **settings)
     assert ended.returncode == 2
     assert ended.stderr == (
         "warpdesk: WARPDESK_API_URL is set and WARPDESK_API_KEY is not: create a key with the scope worker\n"

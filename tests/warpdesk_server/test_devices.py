@@ -47,11 +47,11 @@ def test_gpus_are_named_where_cupy_could_use_them(
     assert _devices({}) == TWO
 
 
-@pytest.mark.parametrize("told", ["cpu", "1", TWO[0], f"{STAND_IN}@{TWO[0]}", STAND_IN, ""])
-def test_a_device_that_was_told_is_the_only_one(driver: Callable[[str], None], told: str) -> None:
+@pytest.mark.parametrize("setting", ["cpu", "1", TWO[0], f"{STAND_IN}@{TWO[0]}", STAND_IN, ""])
+def test_a_device_that_was_told_is_the_only_one(driver: Callable[[str], None], setting: str) -> None:
     driver("two")
-    assert _devices({"WARPDESK_DEVICE": told}) == []
-    assert len(_workers(Options(), {"WARPDESK_DEVICE": told})) == 1
+    assert _devices({"WARPDESK_DEVICE": setting}) == []
+    assert len(_workers(Options(), {"WARPDESK_DEVICE": setting})) == 1
 
 
 def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for(driver: Callable[[str], None]) -> None:

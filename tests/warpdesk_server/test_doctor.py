@@ -43,7 +43,7 @@ GPU = Here(driver=True, gpu=True, wanted=False)
 SCRIPTS = Path(__file__).parent.parent / "workers" / "gpu" / "nvml"
 
 
-def told(check: Check) -> tuple[str, str, str | None]:
+def outcome(check: Check) -> tuple[str, str, str | None]:
     return check.status, check.found, check.remedy
 
 
@@ -99,7 +99,7 @@ def proc(tmp_path: Path) -> Path:
 
 def test_memory_is_enough_for_the_largest_job(proc: Path) -> None:
     check = machine.memory(Settings(), proc, proc.parent / "cgroup")
-    assert told(check) == ("ok", "16 GiB, 8 GiB available", None)
+    assert outcome(check) == ("ok", "16 GiB, 8 GiB available", None)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_containers_limit_on_memory_counts_and_the_remedy_fits_in_it(proc: Pat
     limit.parent.mkdir(exist_ok=True)
     limit.write_text(f"{2 << 30}\n")
     check = machine.memory(Settings(), proc, proc.parent / "cgroup")
-    assert told(check) == (
+    assert outcome(check) == (
         "warning",
         "16 GiB, 8 GiB available, this process may use 2 GiB: a job may ask for 4 GiB",
         f"export WARPDESK_MAX_JOB_BYTES={1 << 30}",
@@ -156,7 +156,7 @@ def test_a_home_that_is_not_there_yet_is_fine_and_stays_away(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("make", "status", "said", "remedy"),
+    ("make", "status", "finding", "remedy"),
     [
         (lambda home: home.touch(), "failed", "is not a directory", "export WARPDESK_HOME=a directory"),
         (lambda home: home.mkdir(mode=0o755), "warning", "readable by others (mode 755)", "chmod 700 {home}"),
@@ -165,13 +165,13 @@ def test_a_home_that_is_not_there_yet_is_fine_and_stays_away(tmp_path: Path) -> 
     ],
 )
 def test_a_home_must_be_private(
-    tmp_path: Path, make: Callable[[Path], object], status: str, said: str, remedy: str | None
+    tmp_path: Path, make: Callable[[Path], object], status: str, finding: str, remedy: str | None
 ) -> None:
     home = tmp_path / "home"
     make(home)
     check = machine.home(Settings(home=home, max_array=1))
     assert check.status == status
-    assert said in check.found
+    assert finding in check.found
     assert check.remedy == (remedy and remedy.format(home=home))
 
 
@@ -254,7 +254,7 @@ def test_a_container_says_whether_it_sees_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "dev" / "nvidia3").touch()
     check = gpu.container_toolkit(GPU, tmp_path)
     assert check is not None
-    assert told(check) == ("ok", "a Docker container sees nvidia3", None)
+    assert outcome(check) == ("ok", "a Docker container sees nvidia3", None)
 
 
 def test_docker_needs_the_toolkit_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_nvrtc_is_needed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -
     check, found = gpu.compiler(needed=False)
     assert (check.status, found) == ("absent", None)
     check, found = gpu.compiler(needed=True)
-    assert (told(check), found) == (("failed", "NVRTC is not installed", nvrtc.INSTALL), None)
+    assert (outcome(check), found) == (("failed", "NVRTC is not installed", nvrtc.INSTALL), None)
 
 
 @pytest.fixture
@@ -330,15 +330,15 @@ def test_a_library_that_is_not_of_its_wheel_is_a_failure(real: Nvrtc, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("script", "status", "said"),
+    ("script", "status", "finding"),
     [("t4", "ok", "nothing wrong"), ("a100", "ok", "NVIDIA A100"), ("h100_mig", "ok", "H100"), ("lost", None, "")],
 )
-def test_what_the_driver_says_of_a_gpu_is_told(script: str, status: str | None, said: str) -> None:
+def test_what_the_driver_says_of_a_gpu_is_told(script: str, status: str | None, finding: str) -> None:
     report = nvml.look("", Replay(SCRIPTS / f"{script}.json"))
     checks = {check.name: check for check in gpu.state(report)}
     if status is not None:
         assert checks["state"].status == status
-    assert said in checks["state"].found
+    assert finding in checks["state"].found
     if "clocks" in checks:
         assert "MHz" in checks["clocks"].found
         assert "held down by: " in checks["clocks"].found
@@ -352,7 +352,7 @@ def test_what_the_driver_says_of_a_gpu_is_told(script: str, status: str | None, 
 def test_the_remedies_of_a_sick_gpu_are_the_drivers(state: Any, status: str) -> None:
     findings = (GpuFinding(state=state, reason="it is sick", remedy="reboot"),)
     (check,) = gpu.state(GpuReport(state=state, findings=findings))
-    assert told(check) == (status, "it is sick", "reboot")
+    assert outcome(check) == (status, "it is sick", "reboot")
 
 
 def test_memory_that_others_hold_is_a_warning() -> None:
@@ -360,7 +360,7 @@ def test_memory_that_others_hold_is_a_warning() -> None:
     assert report.reading is not None
     full = report.model_copy(update={"reading": report.reading.model_copy(update={"memory_free": 1 << 30})})
     check = next(check for check in gpu.state(full) if check.name == "device memory")
-    assert told(check) == (
+    assert outcome(check) == (
         "warning",
         "15 GiB, 1 GiB free: others hold the rest",
         "nvidia-smi shows who holds it: stop them, or set WARPDESK_DEVICE to another GPU",
@@ -445,7 +445,7 @@ def test_a_cache_that_others_can_write_to_is_not_used_and_the_commands_that_mend
     (folder / "sm_90-theirs.cubin").touch()
     cubins = Cubins(folder, real)
     check = gpu.kernel_cache(cubins, name)
-    assert told(check) == (
+    assert outcome(check) == (
         "warning",
         f"{folder}, 1 kept: others could put code there, its mode is 0775, so none is used and every start compiles",
         f"chmod go-w '{folder}' && rm -f '{folder}'/*.cubin",
@@ -515,8 +515,8 @@ def test_every_kernel_of_every_source_is_launched_by_the_doctor(architecture: st
     """On paper, at sizes that any CPU answers in time; some only when asked as if there were one multiprocessor."""
     launched: set[tuple[str, str]] = set()
     for count in (multiprocessors, 1):
-        asked = kernels.requests(WorkerSettings().catalogue().values(), most=1e7)
-        launched |= largest_launches(asked, architecture, count).keys()
+        requests = kernels.requests(WorkerSettings().catalogue().values(), most=1e7)
+        launched |= largest_launches(requests, architecture, count).keys()
     every = set().union(*(kernels_of(family) for family in families())) | {("canary.cu", "canary")}
     assert every - launched == set(), "not launched"
 
@@ -612,14 +612,14 @@ def test_a_gpu_that_answers_like_the_cpu_is_ok_and_its_kernels_are_counted(catal
     double = {"double": catalogue("OPERATIONS")["double"]}
     rows = [{"source": "canary.cu", "kernel": "canary"}, {"source": "gpu.py", "kernel": "other"}]
     first, check = kernels.answers(double, PaperDevice(), None, rows)
-    assert told(first) == ("ok", "paper answers what is known", None)
+    assert outcome(first) == ("ok", "paper answers what is known", None)
     assert check.status == "ok"
     assert "on the CPU and on the GPU alike, at all sizes tried; 1 of 2 kernels were launched" in check.found
     assert check.details["not_launched"] == ["other (gpu.py)"]
 
 
 @pytest.mark.parametrize(
-    ("device", "said", "remedy"),
+    ("device", "finding", "remedy"),
     [
         (
             WrongDevice(2),
@@ -630,12 +630,12 @@ def test_a_gpu_that_answers_like_the_cpu_is_ok_and_its_kernels_are_counted(catal
     ],
 )
 def test_a_gpu_that_answers_wrongly_or_dies_is_a_failure(
-    device: PaperDevice, said: str, remedy: str, catalogue: Callable[[str], Any]
+    device: PaperDevice, finding: str, remedy: str, catalogue: Callable[[str], Any]
 ) -> None:
     double = {"double": catalogue("OPERATIONS")["double"]}
     *_, check = kernels.answers(double, device, None, [])
     assert check.status == "failed"
-    assert said in check.found
+    assert finding in check.found
     assert remedy in (check.remedy or "")
 
 
@@ -657,7 +657,7 @@ def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> Non
 
 
 @pytest.mark.parametrize(
-    ("expected", "got", "said"),
+    ("expected", "got", "sentence"),
     [
         (1.0, 1.0, None),
         ("kernel", "library", None),
@@ -675,8 +675,8 @@ def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> Non
         ({"a": 1.0, "b": 2}, {"a": 1.0, "b": 3}, "b: 1 of 1, the first 3 instead of 2"),
     ],
 )
-def test_answers_that_differ_in_a_single_bit_differ(expected: Any, got: Any, said: str | None) -> None:
-    assert kernels.difference(expected, got) == said
+def test_answers_that_differ_in_a_single_bit_differ(expected: Any, got: Any, sentence: str | None) -> None:
+    assert kernels.difference(expected, got) == sentence
 
 
 def test_a_gpu_answers_as_if_it_had_one_multiprocessor_too() -> None:
@@ -692,7 +692,7 @@ def test_a_gpu_answers_as_if_it_had_one_multiprocessor_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "got", "said"),
+    ("expected", "got", "sentence"),
     [
         ([1.0, 2.0], [1.0, 2.00001], None),
         ([0.0, float("nan"), float("inf")], [-0.0, float("nan"), float("inf")], None),
@@ -700,8 +700,8 @@ def test_a_gpu_answers_as_if_it_had_one_multiprocessor_too() -> None:
         ([1, 2], [1, 3], "1 of 2, the first 3 instead of 2"),
     ],
 )
-def test_floats_of_a_library_may_differ_by_rounding(expected: Any, got: Any, said: str | None) -> None:
-    assert kernels.difference(expected, got, close=1e-4) == said
+def test_floats_of_a_library_may_differ_by_rounding(expected: Any, got: Any, sentence: str | None) -> None:
+    assert kernels.difference(expected, got, close=1e-4) == sentence
 
 
 class OffByOneBit(EmulatedDevice):
@@ -817,6 +817,6 @@ def test_kernels_are_shown_for_a_named_architecture(
 ) -> None:
     monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
     assert main(["doctor", "--arch", "9.0"]) == 0
-    said = capsys.readouterr().out
-    assert "canary (canary.cu)" in said
-    assert "1 for sm_90: " in said
+    output = capsys.readouterr().out
+    assert "canary (canary.cu)" in output
+    assert "1 for sm_90: " in output

@@ -56,8 +56,8 @@ def test_an_api_without_workers_is_alive_and_not_ready(
     with live(tmp_path, redis_url) as api:
         assert main(["health", "--url", api.url]) == 0
         assert main(["health", "--url", f"{api.url}/", "--ready"]) == 1
-    said = capsys.readouterr().err
-    assert said == f"warpdesk: {api.url}/readyz answers 503, unavailable; None of 0 live workers is ready\n"
+    message = capsys.readouterr().err
+    assert message == f"warpdesk: {api.url}/readyz answers 503, unavailable; None of 0 live workers is ready\n"
 
 
 def test_a_worker_of_another_host_is_not_this_hosts(
@@ -66,11 +66,11 @@ def test_a_worker_of_another_host_is_not_this_hosts(
     monkeypatch.setenv("WARPDESK_REDIS_URL", redis_url)
 
     def report(host: str) -> None:
-        told = WorkerReport(
+        worker_report = WorkerReport(
             name=f"{host}-7", host=host, pid=7, child_pid=8, state="busy", device=None, started_at=0.0, reported_at=0.0
         )
         with connect(redis_url) as connection:
-            JobQueue(connection).report(told, 15.0, f"{host} boot ns|7|1")
+            JobQueue(connection).report(worker_report, 15.0, f"{host} boot ns|7|1")
 
     report("elsewhere")
     assert main(["health", "--worker"]) == 1
@@ -92,9 +92,9 @@ def test_whoever_does_not_answer_is_not_waited_for(
         assert f"http://127.0.0.1:{port}/livez does not answer: " in capsys.readouterr().err
         monkeypatch.setenv("WARPDESK_REDIS_URL", f"redis://worker:pass-word@127.0.0.1:{port}/0")
         assert main(["health", "--worker"]) == 1
-        said = capsys.readouterr().err
-        assert "Redis does not answer: " in said
-        assert "pass-word" not in said
+        message = capsys.readouterr().err
+        assert "Redis does not answer: " in message
+        assert "pass-word" not in message
 
 
 def test_what_cannot_be_asked_is_a_mistake_of_whoever_asks(

@@ -47,8 +47,8 @@ def script(tmp_path: Path, *capabilities: list[int]) -> Path:
 
 def warmed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["warm", "--json", *arguments]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return told
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 @pytest.mark.parametrize("text", ["sm_90", "90", "9.0"])
@@ -67,8 +67,8 @@ def test_named_architectures_are_compiled_once(
     compiler: nvrtc.Nvrtc, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for compiled in (True, False):
-        told = warmed(capsys, "--kernels-only", "--arch", "sm_80", "9.0")
-        assert told == {
+        report = warmed(capsys, "--kernels-only", "--arch", "sm_80", "9.0")
+        assert report == {
             "directory": str(tmp_path / "home" / "cache" / "kernels"),
             "nvrtc": compiler.version,
             "kernels": [
@@ -78,34 +78,34 @@ def test_named_architectures_are_compiled_once(
             "cpu": None,
         }
     assert main(["warm", "--kernels-only", "--arch", "sm_75", "sm_80"]) == 0
-    said = capsys.readouterr().out
-    assert "sm_75    1 compiled, 0 there already\nsm_80    0 compiled, 1 there already\n" in said
-    assert f"by NVRTC {compiler.version}" in said
+    output = capsys.readouterr().out
+    assert "sm_75    1 compiled, 0 there already\nsm_80    0 compiled, 1 there already\n" in output
+    assert f"by NVRTC {compiler.version}" in output
 
 
 def test_an_architecture_that_nvrtc_does_not_know_is_told_those_it_knows(
     compiler: nvrtc.Nvrtc, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["warm", "--kernels-only", "--arch", "sm_12", "sm_90"]) == 1
-    known = ", ".join(compiler.architectures())
-    assert capsys.readouterr().err == f"warpdesk: no code for sm_12: NVRTC {compiler.version} knows {known}\n"
+    architectures = ", ".join(compiler.architectures())
+    assert capsys.readouterr().err == f"warpdesk: no code for sm_12: NVRTC {compiler.version} knows {architectures}\n"
 
 
 def test_all_means_every_architecture_this_nvrtc_knows(
     compiler: nvrtc.Nvrtc, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = warmed(capsys, "--kernels-only", "--all")
-    known = [f"sm_{number}" for number in gate.ARCHITECTURES if f"sm_{number}" in compiler.architectures()]
-    assert [kernel["architecture"] for kernel in told["kernels"]] == known
-    assert {"sm_80", "sm_90", "sm_120"} <= set(known)
+    report = warmed(capsys, "--kernels-only", "--all")
+    architectures = [f"sm_{number}" for number in gate.ARCHITECTURES if f"sm_{number}" in compiler.architectures()]
+    assert [kernel["architecture"] for kernel in report["kernels"]] == architectures
+    assert {"sm_80", "sm_90", "sm_120"} <= set(architectures)
 
 
 def test_without_a_name_the_gpus_here_count(
     compiler: nvrtc.Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(monkeypatch, script(tmp_path, [9, 0], [7, 5], [9, 0]))
-    told = warmed(capsys, "--kernels-only")
-    assert [kernel["architecture"] for kernel in told["kernels"]] == ["sm_75", "sm_90"]
+    report = warmed(capsys, "--kernels-only")
+    assert [kernel["architecture"] for kernel in report["kernels"]] == ["sm_75", "sm_90"]
     monkeypatch.setenv("WARPDESK_DEVICE", "cpu")
     assert main(["warm", "--kernels-only"]) == 1, "nothing to compile for"
 
@@ -148,6 +148,6 @@ def test_a_directory_that_cannot_be_written_is_named_with_the_setting(
     (tmp_path / "file").touch()
     monkeypatch.setenv("WARPDESK_KERNEL_CACHE", str(tmp_path / "file" / "kernels"))
     assert main(["warm", "--arch", "sm_90", "--kernels-only"]) == 1
-    said = capsys.readouterr().err
-    assert str(tmp_path / "file") in said
-    assert "set WARPDESK_KERNEL_CACHE to a directory of yours" in said
+    message = capsys.readouterr().err
+    assert str(tmp_path / "file") in message
+    assert "set WARPDESK_KERNEL_CACHE to a directory of yours" in message
