@@ -46,26 +46,26 @@ class Clients:
 
     rounds: Rounds
     clock: Clock
-    asked: NewRound
+    request: NewRound
     id: str = ""
     tokens: list[str] = field(default_factory=list)
     held: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)  # by holder and owner
 
     def __post_init__(self) -> None:
-        self.id, self.tokens = self.rounds.create(self.asked, Bounds(10, 1 << 30, 1 << 30))
-        self.secrets = {c: (secrets.token_bytes(32), secrets.token_bytes(32)) for c in range(self.asked.clients)}
-        self.share_keys = {c: secrets.token_bytes(32) for c in range(self.asked.clients)}
+        self.id, self.tokens = self.rounds.create(self.request, Bounds(10, 1 << 30, 1 << 30))
+        self.secrets = {c: (secrets.token_bytes(32), secrets.token_bytes(32)) for c in range(self.request.clients)}
+        self.share_keys = {c: secrets.token_bytes(32) for c in range(self.request.clients)}
 
     @property
     def all(self) -> range:
-        return range(self.asked.clients)
+        return range(self.request.clients)
 
     @property
     def phase(self) -> Phase:
         return self.rounds.status(self.id).phase
 
     def member(self, client: int) -> Member:
-        return Member(self.id, client, self.asked.owner)
+        return Member(self.id, client, self.request.owner)
 
     def late(self) -> Phase:
         """Let the phase's time pass, and the round be looked at."""

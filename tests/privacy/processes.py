@@ -125,11 +125,11 @@ def _work(
     os.write(gate[0], b".")
     os.read(gate[1], 1)  # all begin together
     with os.fdopen(writer, "w", buffering=1) as answers:
-        for name, *told in calls:
-            answers.write(json.dumps(_call(ledger, name, told)) + "\n")
+        for name, *arguments in calls:
+            answers.write(json.dumps(_call(ledger, name, arguments)) + "\n")
 
 
-def _call(ledger: Any, name: str, told: list[Any]) -> Any:
+def _call(ledger: Any, name: str, arguments: list[Any]) -> Any:
     from tests.privacy import ledgers
     from warpdesk_server.privacy.charging import NoiseKey
 
@@ -137,18 +137,18 @@ def _call(ledger: Any, name: str, told: list[Any]) -> Any:
         if name == "prepare":
             return ledger.prepare()
         if name == "charge":
-            budget_id, number, epsilon = told
+            budget_id, number, epsilon = arguments
             made = ledger.charges.reserve(budget_id, ledgers.spend(epsilon), ledgers.charge_request(number))
             return [made.charge.id, made.replayed]
         if name == "claim":
-            found = ledger.charges.claim(told[0], **ledgers.RELEASE)
+            found = ledger.charges.claim(arguments[0], **ledgers.RELEASE)
             return found.key.hex() if isinstance(found, NoiseKey) else found.outcome
         if name == "release":
-            return ledger.charges.release(told[0], told[1], bytes.fromhex(told[2])).outcome
+            return ledger.charges.release(arguments[0], arguments[1], bytes.fromhex(arguments[2])).outcome
         if name == "fail":
-            return ledger.charges.fail(told[0], "a test")
+            return ledger.charges.fail(arguments[0], "a test")
         if name == "void":
-            return ledger.charges.refund(told[0], "a test", forget_key=told[1])
+            return ledger.charges.refund(arguments[0], "a test", forget_key=arguments[1])
     except (ValueError, LookupError) as refused:
         return {"refused": type(refused).__name__}
     raise AssertionError(name)

@@ -55,18 +55,18 @@ def opened() -> Open:
 
 
 def accept(place: Place) -> list[str]:
-    told: list[list[str]] = []
-    closed = accept_database(place, "user root", told.append)
-    assert told == [closed]
+    announcements: list[list[str]] = []
+    closed = accept_database(place, "user root", announcements.append)
+    assert announcements == [closed]
     return closed
 
 
-class NotTold(Exception):
+class AnnouncementFailed(Exception):
     pass
 
 
-def cannot_be_told(_closed: list[str]) -> None:
-    raise NotTold
+def fail_to_announce(_closed: list[str]) -> None:
+    raise AnnouncementFailed
 
 
 def copy_of(url: str, tmp_path: Path) -> str:
@@ -177,10 +177,10 @@ def test_an_acceptance_that_is_cut_off_is_refused_and_told_again(place: Place, o
     last = open_budget(ledger, "never charged")
     ledger.dispose()
     closed = sorted([behind.id, last.id])
-    told: list[str] = []
+    announcement: list[str] = []
     with _cut_off(older.database), pytest.raises(KeyboardInterrupt):
-        accept_database(older, "user root", told.extend)
-    assert sorted(told) == closed
+        accept_database(older, "user root", announcement.extend)
+    assert sorted(announcement) == closed
 
     with pytest.raises(LedgerBehind):
         open_ledger(older)
@@ -194,13 +194,13 @@ def test_an_acceptance_that_is_cut_off_is_refused_and_told_again(place: Place, o
 @contextmanager
 def _cut_off(url: str) -> Iterator[None]:
     """End whoever commits to that database once an anchor was replaced."""
-    seen = []
+    replacements = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.extend(["replaced"] if statement.startswith("DELETE FROM anchor_heads") else [])
+        replacements.extend(["replaced"] if statement.startswith("DELETE FROM anchor_heads") else [])
 
     def end(connection: Any) -> None:
-        if seen and connection.engine.url.database == make_url(url).database:
+        if replacements and connection.engine.url.database == make_url(url).database:
             raise KeyboardInterrupt
 
     event.listen(Engine, "before_cursor_execute", note)
@@ -329,8 +329,8 @@ def test_a_ledger_that_is_lost_as_a_whole_is_missed_where_there_was_one(
             look(new)
     assert place.key_file.exists() == ("key" not in lost)
 
-    with pytest.raises(NotTold):
-        accept_database(new, "user root", cannot_be_told)
+    with pytest.raises(AnnouncementFailed):
+        accept_database(new, "user root", fail_to_announce)
     with pytest.raises(LedgerBehind):
         open_ledger(new)
     assert accept(new) == []

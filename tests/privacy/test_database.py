@@ -83,11 +83,11 @@ def test_an_sqlite_file_and_its_log_are_for_their_owner_alone(sqlite: Engine, fi
 
 def test_sqlite_forces_each_commit_and_overwrites_what_it_deletes(sqlite: Engine) -> None:
     with reading(sqlite) as connection:
-        told = {
+        pragmas = {
             pragma: connection.exec_driver_sql(f"PRAGMA {pragma}").scalar()
             for pragma in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
         }
-    assert told == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
     sqlite.dispose()
 
 

@@ -62,12 +62,12 @@ def test_the_tails_are_those_of_scipy_and_no_smaller_threshold_would_do(n: int, 
     bad, gone = n * corrupt // 100, n * drop // 100
     assert graph.threshold >= majority(graph.degree + 1)
     if graph.degree < n - 1:
-        seen = hypergeom(n - 1, bad, graph.degree)
-        assert n * seen.sf(graph.threshold - 1) <= 2.0**-41 * (1 + 1e-9)
+        corrupt_neighbours = hypergeom(n - 1, bad, graph.degree)
+        assert n * corrupt_neighbours.sf(graph.threshold - 1) <= 2.0**-41 * (1 + 1e-9)
         left = hypergeom(n - 1, n - gone, graph.degree) if gone else hypergeom(n - 1, n - 1, graph.degree)
         assert n * left.cdf(graph.threshold - 1) <= 2.0**-20 * (1 + 1e-9)
         if graph.threshold > majority(graph.degree + 1):
-            assert n * seen.sf(graph.threshold - 2) > 2.0**-41 * (1 - 1e-9)
+            assert n * corrupt_neighbours.sf(graph.threshold - 2) > 2.0**-41 * (1 - 1e-9)
 
 
 def test_more_security_never_takes_fewer_neighbours() -> None:

@@ -213,9 +213,9 @@ def test_a_request_is_given_its_charge_whatever_became_of_it(ledger: Ledger) -> 
 def test_another_request_under_the_same_key_is_refused(ledger: Ledger) -> None:
     budget, other = open_budget(ledger), open_budget(ledger, "another")
     charged(ledger, budget)
-    for asked in (budget, other):
+    for target in (budget, other):
         with pytest.raises(KeyReused):
-            ledger.charges.reserve(asked.id, spend(), charge_request(1, fingerprint="another request"))
+            ledger.charges.reserve(target.id, spend(), charge_request(1, fingerprint="another request"))
     assert not ledger.charges.reserve(budget.id, spend(), charge_request(1, owner="key_b")).replayed
     assert (ledger.budgets.get(budget.id).seq, ledger.budgets.get(other.id).seq) == (2, 0)
 
@@ -414,10 +414,10 @@ def test_a_charge_finds_the_rules_by_an_index(ledger: Ledger, engine: Engine) ->
         budget = open_budget(ledger)
         plans = []
         with engine.connect() as connection:
-            event.listen(connection, "before_cursor_execute", lambda *told: plans.append(told[2]))
+            event.listen(connection, "before_cursor_execute", lambda *arguments: plans.append(arguments[2]))
             rules_of(connection, budget.id)
-            asked = plans[-1]
-            [(*_, plan)] = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", (budget.id, 1, 0)).all()
+            statement = plans[-1]
+            [(*_, plan)] = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", (budget.id, 1, 0)).all()
         assert "USING INDEX budget_rules" in plan
 
 
@@ -450,10 +450,10 @@ def test_anyone_can_recompute_the_chain_from_the_history(ledger: Ledger) -> None
     entries = ledger.budgets.history(budget.id, 0, 2) + ledger.budgets.history(budget.id, 2, 9)
     for number, entry in enumerate(entries, start=1):
         fields = asdict(entry)
-        told = fields.pop("hash")
+        digest = fields.pop("hash")
         assert (fields["seq"], fields["prev"]) == (number, before)
         before = hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-        assert told == before
+        assert digest == before
     assert before == ledger.budgets.get(budget.id).head
     assert [entry.hash for entry in entries[:3]] == [ledger.charges.get(entry.charge_id).hash for entry in entries[:3]]
 

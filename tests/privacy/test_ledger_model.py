@@ -65,26 +65,26 @@ class Budgets(RuleBasedStateMachine):
     def charge(self, number: int, epsilon: Fraction, other: bool) -> None:
         fingerprint = "another" if other else "a request"
         sent = charge_request(number, idempotency_key=f"{self.budget} {number}", fingerprint=fingerprint)
-        known = self.requests.get(number)
+        earlier = self.requests.get(number)
         try:
             charged = self.ledger.charges.reserve(self.budget, spend(epsilon), sent)
         except KeyReused:
-            assert known is not None
+            assert earlier is not None
             assert other
             return
         except BudgetClosed:
             assert self.closed
-            assert known is None
+            assert earlier is None
             return
         except OverBudget as refused:
-            assert known is None
+            assert earlier is None
             assert self.spent + rounded_up(epsilon) > TOTAL
             assert Fraction(refused.remaining["epsilon"]) == TOTAL - self.spent  # noqa: PT017 - one of several ends
             assert Fraction(refused.cost["epsilon"]) == rounded_up(epsilon)  # noqa: PT017
             return
-        if known is not None:
+        if earlier is not None:
             assert not other
-            assert (charged.charge.id, charged.charge.state, charged.replayed) == (known.id, known.state, True)
+            assert (charged.charge.id, charged.charge.state, charged.replayed) == (earlier.id, earlier.state, True)
             return
         assert not charged.replayed
         if other:  # from now on that is its fingerprint; the model knows of one

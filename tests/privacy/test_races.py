@@ -67,7 +67,7 @@ def test_16_processes_claim_one_charge_and_release_one_answer(
     answers = [one.answers for one in processes.run(database, key, tasks)]
     outcomes = {outcome for _, outcome in answers}
     assert outcomes == {ledger.charges.get(charge.id).outcome}
-    keys = {told for told, _ in answers} - outcomes  # who came late was told the outcome
+    keys = {claim for claim, _ in answers} - outcomes  # who came late was told the outcome
     assert len(keys) == 1
 
 
@@ -107,22 +107,22 @@ KILLINGS = {
     "charge": Killing(
         lambda budget, _: ["charge", budget.id, 2, "0.1"],
         lambda _, __: None,
-        lambda ledger, charge, told: ledger.charges.get(told[0]).state == "charged" and told[0] != charge.id,
+        lambda ledger, charge, answer: ledger.charges.get(answer[0]).state == "charged" and answer[0] != charge.id,
     ),
     "claim": Killing(
         lambda _, charge: ["claim", charge.id],
         lambda _, __: None,
-        lambda ledger, charge, told: claimed(ledger, charge).hex() == told,
+        lambda ledger, charge, answer: claimed(ledger, charge).hex() == answer,
     ),
     "release": Killing(
         lambda _, charge: ["release", charge.id, OUTCOME, ANSWER],
         claimed,
-        lambda ledger, charge, told: ledger.charges.get(charge.id).outcome == told == OUTCOME,
+        lambda ledger, charge, answer: ledger.charges.get(charge.id).outcome == answer == OUTCOME,
     ),
     "void": Killing(
         lambda _, charge: ["void", charge.id, True],
         lambda _, __: None,
-        lambda ledger, charge, told: told is True and ledger.charges.get(charge.id).state == "void",
+        lambda ledger, charge, answer: answer is True and ledger.charges.get(charge.id).state == "void",
     ),
 }
 
@@ -164,8 +164,8 @@ def _killed(
     assert ledger.budgets.verify(budget.id).ok  # whatever was done is whole
     again = processes.one(*place, call)
     assert not again.killed
-    [told] = again.answers
-    assert killing.holds(ledger, charge, told)
+    [answer] = again.answers
+    assert killing.holds(ledger, charge, answer)
     if first.answers and name != "charge":
         assert first.answers == again.answers
     assert ledger.budgets.verify(budget.id).ok

@@ -25,9 +25,9 @@ needs_dp_accounting = pytest.mark.skipif(not INSTALLED, reason="dp-accounting (t
     ],
 )
 def test_rho_is_told_as_epsilon_at_a_delta(rho: str, delta: str, epsilon: float, exact: float) -> None:
-    told = float(zcdp_epsilon(rho, delta))
-    assert told == pytest.approx(epsilon, rel=1e-9)
-    assert told >= exact
+    bound = float(zcdp_epsilon(rho, delta))
+    assert bound == pytest.approx(epsilon, rel=1e-9)
+    assert bound >= exact
 
 
 def test_a_report_of_a_zcdp_budget_needs_no_library(ledger: Ledger) -> None:
@@ -58,10 +58,10 @@ def test_many_small_releases_are_worth_what_optimal_composition_says(ledger: Led
         charge = charged(ledger, budget, number, "0.1")
     claimed(ledger, charge)  # what is claimed counts as what is not
     ledger.charges.refund(charged(ledger, budget, 60, "0.1").id, "a test", forget_key=True)
-    told = report(ledger, budget.id, "1e-6")
-    assert (told.method, told.releases) == ("pld", 60)
-    assert _kairouz(0.1, 60, 1e-6) <= float(told.epsilon or 0) <= _kairouz(0.1, 60, 1e-6) * 1.01
-    assert float(told.epsilon or 0) < 0.8 * float(ledger.budgets.get(budget.id).spent["epsilon"])
+    answer = report(ledger, budget.id, "1e-6")
+    assert (answer.method, answer.releases) == ("pld", 60)
+    assert _kairouz(0.1, 60, 1e-6) <= float(answer.epsilon or 0) <= _kairouz(0.1, 60, 1e-6) * 1.01
+    assert float(answer.epsilon or 0) < 0.8 * float(ledger.budgets.get(budget.id).spent["epsilon"])
 
 
 @needs_dp_accounting
@@ -69,8 +69,8 @@ def test_a_report_is_never_more_than_the_sum_and_none_where_delta_is_spent(ledge
     budget = open_budget(ledger, accountant="approx", epsilon="10", delta="1e-5")
     for number in range(2):
         ledger.charges.reserve(budget.id, spend(approx=(Fraction(1), Fraction("1e-6"))), charge_request(number))
-    told = report(ledger, budget.id, "2e-6")
-    assert 1.9 < float(told.epsilon or 0) <= 2
+    answer = report(ledger, budget.id, "2e-6")
+    assert 1.9 < float(answer.epsilon or 0) <= 2
     assert report(ledger, budget.id, "1.9e-6") == Report("1.9e-6", None, "sum", 2)
 
 

@@ -538,11 +538,11 @@ def test_rounds_of_one_key_and_bytes_of_all_have_limits(rounds: Rounds) -> None:
 
 
 def test_one_key_takes_no_more_than_its_share_of_the_room_for_rounds(rounds: Rounds) -> None:
-    asked, bounds = new_round(4, dimension=1000), Bounds(100, 40_000, 160_000)  # 16,000 bytes
-    rounds.create(asked, bounds)
-    rounds.create(asked, bounds)
+    request, bounds = new_round(4, dimension=1000), Bounds(100, 40_000, 160_000)  # 16,000 bytes
+    rounds.create(request, bounds)
+    rounds.create(request, bounds)
     with pytest.raises(NoShare, match="rounds of one key may hold 40000 together, and the key's have 32000"):
-        rounds.create(asked, bounds)
+        rounds.create(request, bounds)
     rounds.create(new_round(4, dimension=1000, owner="somebody else"), bounds)
 
 
@@ -582,10 +582,10 @@ def test_creators_at_once_do_not_pass_a_limit_together(rounds: Rounds) -> None:
 def test_a_round_that_could_not_be_right_is_refused_with_the_numbers(
     quick: Rounds, changes: dict[str, Any], sentence: str
 ) -> None:
-    asked = new_round(**{"clients": 10, **changes})
-    assert any(sentence in detail for _, detail in problems(asked))
+    request = new_round(**{"clients": 10, **changes})
+    assert any(sentence in detail for _, detail in problems(request))
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        quick.create(asked, Bounds(10, 1 << 40, 1 << 40))
+        quick.create(request, Bounds(10, 1 << 40, 1 << 40))
 
 
 def test_no_secret_is_shown_where_a_round_is_printed(five: Clients) -> None:

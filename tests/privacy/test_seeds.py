@@ -94,7 +94,7 @@ def test_the_noise_key_is_hkdf_over_all_that_its_bytes_depend_on() -> None:
     info = b'["warpdesk/noise/v1","charge_1","p","i","v"]'
     assert noise_key(seed, "charge_1", "p", "i", "v") == HKDF(SHA256(), 32, salt=None, info=info).derive(seed)
     others = [("charge_2", "p", "i", "v"), ("charge_1", "i", "p", "v"), ("charge_1", "p", "i", "w")]
-    assert len({noise_key(seed, *told) for told in others} | {noise_key(seed, "charge_1", "p", "i", "v")}) == 4
+    assert len({noise_key(seed, *fields) for fields in others} | {noise_key(seed, "charge_1", "p", "i", "v")}) == 4
 
 
 def test_a_key_has_32_bytes() -> None:
