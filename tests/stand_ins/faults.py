@@ -262,20 +262,20 @@ _GRAMMAR = re.compile(
 
 
 def _fault(text: str) -> Fault:
-    told = _GRAMMAR.fullmatch(text)
-    if told is None or told["kind"] not in _KINDS or (told["code"] and told["kind"] != "lost"):
+    match = _GRAMMAR.fullmatch(text)
+    if match is None or match["kind"] not in _KINDS or (match["code"] and match["kind"] != "lost"):
         raise ValueError(
             f"{text!r} is not <fault>[:<kernel>]@<n>[-<last>][/once][/start] with a fault of {', '.join(_KINDS)}"
         )
-    first = int(told["first"])
+    first = int(match["first"])
     return Fault(
-        told["kind"],
+        match["kind"],
         first,
-        int(told["last"] or first),
-        told["kernel"] or "",
-        int(told["code"] or _ILLEGAL_ADDRESS),
-        told["once"] is not None,
-        told["start"] is not None,
+        int(match["last"] or first),
+        match["kernel"] or "",
+        int(match["code"] or _ILLEGAL_ADDRESS),
+        match["once"] is not None,
+        match["start"] is not None,
     )
 
 

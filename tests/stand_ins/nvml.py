@@ -64,7 +64,7 @@ class Replay:
         self._stamp: object = None
         self._moments: list[dict[str, Any]] = []
         self._began: float | None = None
-        self._told: set[tuple[int, int, int]] = set()  # the Xids told: device, moment, place in its list
+        self._delivered_xids: set[tuple[int, int, int]] = set()  # device, moment, place in its list
         self._energy: dict[Handle, tuple[float, float]] = {}  # millijoules so far, and when
         self._samples: dict[int, tuple[Any, Handle | None]] = {}  # of GPM, by address: what is there, and of what
 
@@ -122,13 +122,13 @@ class Replay:
         return handle[:1]
 
     def nvmlDeviceGetFieldValues(self, handle: Handle, ids: list[int]) -> Any:
-        told = self._given(lambda: self._device(handle).get("fields", {}))
-        known = {getattr(pynvml, name): value for name, value in told.items()}
+        fields = self._given(lambda: self._device(handle).get("fields", {}))
+        fields_by_id = {getattr(pynvml, name): value for name, value in fields.items()}
         values = (pynvml.c_nvmlFieldValue_t * len(ids))()
         for value, number in zip(values, ids, strict=True):
             value.fieldId = number
-            value.nvmlReturn = pynvml.NVML_SUCCESS if number in known else pynvml.NVML_ERROR_NOT_SUPPORTED
-            value.value.uiVal = known.get(number, 0)
+            value.nvmlReturn = pynvml.NVML_SUCCESS if number in fields_by_id else pynvml.NVML_ERROR_NOT_SUPPORTED
+            value.value.uiVal = fields_by_id.get(number, 0)
         return values
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int:
@@ -167,17 +167,19 @@ class Replay:
                 return self.nvmlGpmSampleGet((*handle, place), sample)
         raise _error("NOT_FOUND")
 
-    def nvmlGpmMetricsGet(self, asked: Any) -> Any:
-        handles = {self._samples[_address(sample)][1] for sample in (asked.sample1, asked.sample2)}
+    def nvmlGpmMetricsGet(self, request: Any) -> Any:
+        handles = {self._samples[_address(sample)][1] for sample in (request.sample1, request.sample2)}
         (handle,) = handles
         if handle is None:
             raise _error("INVALID_ARGUMENT")
-        told = self._device(handle).get("gpm", {})
-        known = {getattr(pynvml, name): value for name, value in told.items()}
-        for metric in asked.metrics[: asked.numMetrics]:
-            metric.nvmlReturn = pynvml.NVML_SUCCESS if metric.metricId in known else pynvml.NVML_ERROR_NOT_SUPPORTED
-            metric.value = known.get(metric.metricId, 0.0)
-        return asked
+        metrics = self._device(handle).get("gpm", {})
+        metrics_by_id = {getattr(pynvml, name): value for name, value in metrics.items()}
+        for metric in request.metrics[: request.numMetrics]:
+            metric.nvmlReturn = (
+                pynvml.NVML_SUCCESS if metric.metricId in metrics_by_id else pynvml.NVML_ERROR_NOT_SUPPORTED
+            )
+            metric.value = metrics_by_id.get(metric.metricId, 0.0)
+        return request
 
     def nvmlEventSetCreate(self) -> list[Any]:
         return []
@@ -229,9 +231,9 @@ class Replay:
     def _next_event(self, handle: Handle) -> Any:
         for at in range(self._moment() + 1):
             for place, xid in enumerate(_of(self._moments[at], handle).get("xids", ())):
-                if (handle[0], at, place) in self._told:
+                if (handle[0], at, place) in self._delivered_xids:
                     continue
-                self._told.add((handle[0], at, place))
+                self._delivered_xids.add((handle[0], at, place))
                 event = pynvml.c_nvmlEventData_t()
                 event.eventType = pynvml.nvmlEventTypeXidCriticalError
                 event.eventData = xid
@@ -270,7 +272,7 @@ class Replay:
             self._moments.append(moment)
         if self._stamp is not None and self._began is not None:
             self._began = self._clock()
-        self._stamp, self._told, self._energy = stamp, set(), {}
+        self._stamp, self._delivered_xids, self._energy = stamp, set(), {}
 
 
 def _error(name: str) -> Exception:
@@ -284,9 +286,9 @@ def _address(sample: Any) -> int:
 
 def _structure(kind: Any, fields: dict[str, int | None]) -> Any:
     made = kind()
-    known = {name for name, _ in kind._fields_}
+    names = {name for name, _ in kind._fields_}
     for name in fields:
-        if name not in known:
+        if name not in names:
             raise AttributeError(f"{kind.__name__} has no field {name!r}")
     for name, value in fields.items():
         if value is not None:
@@ -309,7 +311,7 @@ def _of(moment: dict[str, Any], handle: Handle) -> dict[str, Any]:
 
 def _changed(moment: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     """The next moment: what is not said stays, but an event happens once."""
-    old = [{name: told for name, told in device.items() if name != "xids"} for device in moment["devices"]]
+    old = [{name: value for name, value in device.items() if name != "xids"} for device in moment["devices"]]
     new: list[dict[str, Any]] = change.get("devices", [])
     nothing: dict[str, Any] = {}
     devices = [before | after for before, after in zip_longest(old, new, fillvalue=nothing)]
