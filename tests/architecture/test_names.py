@@ -29,7 +29,6 @@ BANNED = {"asked", "deed", "heard", "horse", "known", "said", "seen", "told", "w
 # Folders that still have such names. A folder leaves the list with its last one, and none is added.
 NOT_YET_CLEAN = {
     "tests/kernels",
-    "tests/workers",
 }
 
 

@@ -63,7 +63,7 @@ class Desk:
     def start_worker(self, *, ready: bool = True, url: str | None = None, **environment: str) -> WorkerReport | None:
         """Start a worker on the CPU, or with WARPDESK_DEVICE on a stand-in; return its first report when it is up."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
-        known = {report.name for report in self.queue.workers()} if ready else set()
+        old_names = {report.name for report in self.queue.workers()} if ready else set()
         with (self.home / "worker.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *through(environment), "warpdesk_server.workers.parent.main"],
@@ -88,7 +88,7 @@ class Desk:
             return None
         up = ("ready", "busy")  # busy from the start where a job waits for it
         return self.until(
-            lambda: next((r for r in self.queue.workers() if r.state in up and r.name not in known), None),
+            lambda: next((r for r in self.queue.workers() if r.state in up and r.name not in old_names), None),
             "no worker became ready",
             3 * PATIENCE,  # some children die before
         )

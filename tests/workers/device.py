@@ -92,16 +92,16 @@ class CachedDevice(PaperDevice):
     """It finds the canary among the kernels that are kept, and has to compile each other one once."""
 
     def __init__(self) -> None:
-        self._seen: set[str] = set()
+        self._names: set[str] = set()
         self.cubins = self
 
     def kernel(self, source: Source, name: str) -> Kernel:
-        self._seen.add(name)
+        self._names.add(name)
         return super().kernel(source, name)
 
     @property
     def counts(self) -> CubinCounts:
-        return CubinCounts(compiled=len(self._seen - {"canary"}), found=len(self._seen & {"canary"}), nvrtc_calls=0)
+        return CubinCounts(compiled=len(self._names - {"canary"}), found=len(self._names & {"canary"}), nvrtc_calls=0)
 
 
 class UncompiledDevice(PaperDevice):

@@ -40,7 +40,7 @@ def test_the_environment_tells_prices_as_json(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "sentence"),
     [
         (
             "NVIDIA H100=3",
@@ -57,11 +57,11 @@ def test_the_environment_tells_prices_as_json(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_a_table_that_is_none_is_refused_with_a_sentence(
-    table: Any, said: str, monkeypatch: pytest.MonkeyPatch
+    table: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=sentence):
         parse(table)
     if isinstance(table, str):
         monkeypatch.setenv("WARPDESK_PRICES", table)
-        with pytest.raises(ValidationError, match=said):
+        with pytest.raises(ValidationError, match=sentence):
             WorkerSettings()

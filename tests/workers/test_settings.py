@@ -46,8 +46,8 @@ def test_the_store_and_the_caches_are_in_the_home(monkeypatch: pytest.MonkeyPatc
 def test_a_cache_elsewhere_is_named_by_the_sources_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUPY_CACHE_DIR", "/mnt/cupy")
     monkeypatch.setenv("WARPDESK_KERNEL_CACHE", "/mnt/kernels")
-    for told in ("/mnt/numba", f"/mnt/numba/{fingerprint()}"):
-        monkeypatch.setenv("NUMBA_CACHE_DIR", told)
+    for directory in ("/mnt/numba", f"/mnt/numba/{fingerprint()}"):
+        monkeypatch.setenv("NUMBA_CACHE_DIR", directory)
         assert WorkerSettings().cache_environment() == {"NUMBA_CACHE_DIR": f"/mnt/numba/{fingerprint()}"}
     monkeypatch.setenv("WARPDESK_HOME", "/srv/w")
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # Numba takes this for unset
@@ -66,17 +66,17 @@ def test_a_negative_grace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_share_of_the_gpu_that_is_set_is_what_its_memory_is_opened_with(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPDESK_GPU_MEMORY", "0.5")
-    asked: list[str] = []
+    memory_settings: list[str] = []
 
     def open_device(index: int = 0, memory: str = "") -> NoReturn:
-        asked.append(memory)
+        memory_settings.append(memory)
         raise NoDevice(f"there is no device {index}")
 
     monkeypatch.setattr(device, "_missing", lambda: None)
     monkeypatch.setattr(device, "open_device", open_device)
     settings = WorkerSettings()
     assert device.probe(settings.device, settings.gpu_memory).report.reason == "there is no device 0"
-    assert asked == ["0.5"]
+    assert memory_settings == ["0.5"]
 
 
 @pytest.mark.parametrize("settings", [WorkerSettings, Settings])

@@ -30,7 +30,7 @@ from tests.conftest import ROOT
 from tests.link import Link
 from tests.waiting import wait_until
 from tests.workers.operations import OPERATIONS
-from tests.workers.queue.seen import Seen
+from tests.workers.queue.snapshot import Snapshot
 from warpdesk.models import ChargeRef, State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
@@ -422,7 +422,7 @@ def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Ho
     name = result_name(job.id, job.attempt)
     forger = replace(job, token="0" * 32)
     with redis.Redis.from_url(host.api.redis_url) as connection:
-        redis_content = str(Seen(connection).keys)  # what who reads Redis sees
+        redis_content = str(Snapshot(connection).keys)  # what who reads Redis sees
     assert (job.token in redis_content, digest_of_claim(job.token) in redis_content) == (False, True)
     path = f"/v1/worker/inputs/{name}/values"
     request = {"inputs": [[name, "values"]], "claims": {name: forger.token}}

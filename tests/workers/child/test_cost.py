@@ -76,20 +76,20 @@ def test_above_what_ran_time_grows_with_the_work_and_below_it_shrinks_with_it() 
 
 
 def test_one_odd_measurement_counts_for_little_and_a_lasting_change_is_learned_in_twenty_jobs() -> None:
-    known = line(LIGHT["cpu"], [1e5] * 10)
-    before = known.seconds(1e5)
-    known.learn(1e5, before * 1000)
-    assert known.seconds(1e5) < 2 * before
+    curve = line(LIGHT["cpu"], [1e5] * 10)
+    before = curve.seconds(1e5)
+    curve.learn(1e5, before * 1000)
+    assert curve.seconds(1e5) < 2 * before
     for _ in range(20):
-        known.learn(1e5, 2 * before)
-    assert known.seconds(1e5) == pytest.approx(2 * before, rel=0.05)
+        curve.learn(1e5, 2 * before)
+    assert curve.seconds(1e5) == pytest.approx(2 * before, rel=0.05)
 
 
 def test_a_slowdown_at_one_size_is_believed_of_the_others() -> None:
-    known = line(LIGHT["gpu"], [10.0**at for at in range(1, 8)] * 4)
+    curve = line(LIGHT["gpu"], [10.0**at for at in range(1, 8)] * 4)
     for _ in range(40):
-        known.learn(1e7, 2 * LIGHT["gpu"](1e7))
-    assert known.seconds(1e6) > 1.2 * LIGHT["gpu"](1e6)
+        curve.learn(1e7, 2 * LIGHT["gpu"](1e7))
+    assert curve.seconds(1e6) > 1.2 * LIGHT["gpu"](1e6)
 
 
 def sweep(
@@ -323,7 +323,7 @@ def answer(
 
 
 def test_whoever_waits_for_a_job_is_told_what_its_size_took_on_the_gpu(tmp_path: Path, clock: Clock) -> None:
-    store, costs, told = SpoolStore(tmp_path / "store"), Costs(GPU, clock=clock), list[float]()
+    store, costs, expectations = SpoolStore(tmp_path / "store"), Costs(GPU, clock=clock), list[float]()
 
     def run(size: int) -> None:
         request = JobRequest(
@@ -331,15 +331,15 @@ def test_whoever_waits_for_a_job_is_told_what_its_size_took_on_the_gpu(tmp_path:
             timeout=10.0, result_ttl=60.0,
         )  # fmt: skip
         found = Probe(GPU, PaperDevice())
-        (outcome,) = execute.run([(request, 1)], store, found, timed.OPERATIONS, None, costs, told.append)
+        (outcome,) = execute.run([(request, 1)], store, found, timed.OPERATIONS, None, costs, expectations.append)
         assert isinstance(outcome, Succeeded), outcome
         store.delete_result(outcome.result)
 
     run(1000)
     run(1_000_000_000)  # of this size none ran before
-    assert told == []
+    assert expectations == []
     run(1000)
-    assert told == [pytest.approx(LIGHT["gpu"](1000), rel=0.1)]
+    assert expectations == [pytest.approx(LIGHT["gpu"](1000), rel=0.1)]
 
 
 def test_jobs_go_where_they_end_sooner_and_the_answer_says_why(tmp_path: Path, clock: Clock) -> None:
@@ -396,12 +396,12 @@ def test_a_job_that_fell_back_teaches_what_the_cpu_took(tmp_path: Path, clock: C
 
 
 def test_calibration_measures_both_backends_at_sizes_on_both_sides_of_the_crossing(clock: Clock) -> None:
-    costs, said = Costs(GPU), list[str]()
-    calibrate(timed.OPERATIONS.values(), Probe(GPU, PaperDevice()), costs, said.append, clock)
+    costs, messages = Costs(GPU), list[str]()
+    calibrate(timed.OPERATIONS.values(), Probe(GPU, PaperDevice()), costs, messages.append, clock)
     for kind in ("crunch", "murmur"):
         assert costs.pick(Job(kind, 100.0)).backend == "cpu"
         assert costs.pick(Job(kind, 1e7)).backend == "gpu"
-    assert len(said) == 4
+    assert len(messages) == 4
 
 
 def test_a_private_operation_is_predicted_by_its_calibration_alone(tmp_path: Path, clock: Clock) -> None:

@@ -111,14 +111,14 @@ def test_provenance_says_how_an_answer_was_computed(store: SpoolStore) -> None:
 
 
 def test_what_a_launch_on_the_gpu_copied_is_told_unless_the_job_is_private(store: SpoolStore) -> None:
-    def told(found: Probe, operation: str = "double", **fields: Any) -> list[Times]:
+    def times(found: Probe, operation: str = "double", **fields: Any) -> list[Times]:
         launches: list[Times] = []
         inputs = {"values": array(store, [1.0])} if operation == "double" else {"secret": array(store, [5], "int64")}
         execute.run([(request(operation, inputs, **fields), 1)], store, found, OPERATIONS, took=launches.append)
         return launches
 
-    assert told(gpu()) == [PaperDevice().times()]
-    assert told(gpu(), private=True) == told(gpu(), "whisper") == told(gpu(), backend="cpu") == told(CPU) == []
+    assert times(gpu()) == [PaperDevice().times()]
+    assert times(gpu(), private=True) == times(gpu(), "whisper") == times(gpu(), backend="cpu") == times(CPU) == []
 
 
 def test_without_a_gpu_an_auto_job_runs_on_the_cpu_and_says_why(store: SpoolStore) -> None:
@@ -231,20 +231,20 @@ def test_before_the_cpu_takes_over_nothing_is_left_on_the_device(
     from tests.workers.misbehaving import cpu
 
     found = counting(fault=LaunchFailed)
-    real, seen = cpu.double, []
+    real, observations = cpu.double, []
 
     def looking(params: Any, values: np.ndarray) -> dict[str, Any]:
         with found.device.memory.job() as account:  # type: ignore[union-attr]
             pass
         memory = found.device.memory  # type: ignore[union-attr]
-        seen.append((account.left, memory._made_since(-1)))
+        observations.append((account.left, memory._made_since(-1)))
         return real(params, values)
 
     monkeypatch.setattr(cpu, "double", looking)
     outcome = double(store, found)
     assert isinstance(outcome, Succeeded)
     assert outcome.provenance.backend == "cpu"
-    assert seen == [((), ())]
+    assert observations == [((), ())]
 
 
 def test_no_fallback_waits_until_garbage_is_collected_and_its_arrays_are_gone_all_the_same(
@@ -252,7 +252,7 @@ def test_no_fallback_waits_until_garbage_is_collected_and_its_arrays_are_gone_al
 ) -> None:
     from tests.workers.misbehaving import cpu, gpu
 
-    found, real, seen = counting(), cpu.double, []
+    found, real, observations = counting(), cpu.double, []
     memory = found.device.memory  # type: ignore[union-attr]
 
     def failing(params: Any, values: np.ndarray, device: Any) -> None:
@@ -264,16 +264,16 @@ def test_no_fallback_waits_until_garbage_is_collected_and_its_arrays_are_gone_al
         launch()
 
     def looking(params: Any, values: np.ndarray) -> dict[str, Any]:
-        seen.append(memory._made_since(-1))  # type: ignore[attr-defined]
+        observations.append(memory._made_since(-1))  # type: ignore[attr-defined]
         return real(params, values)
 
     monkeypatch.setattr(gpu, "double", failing)
     monkeypatch.setattr(cpu, "double", looking)
-    monkeypatch.setattr("gc.collect", lambda: seen.append("collected"))
+    monkeypatch.setattr("gc.collect", lambda: observations.append("collected"))
     outcome = double(store, found)
     assert isinstance(outcome, Succeeded)
     assert outcome.provenance.fallback_reason == "2 values are refused"
-    assert seen == [()]
+    assert observations == [()]
 
 
 def test_a_lost_device_is_not_survived(store: SpoolStore) -> None:

@@ -147,9 +147,9 @@ def test_while_a_job_runs_others_have_all_of_the_memory_and_then_no_more(
         job()
     job()
     assert tried == [8, 1, 1, 8]
-    said = [line.split()[0] for line in (tmp_path / "faults" / HAPPENED).read_text().splitlines()]
+    events = [line.split()[0] for line in (tmp_path / "faults" / HAPPENED).read_text().splitlines()]
     # When the job begins; one chunk is tried twice, and others are waited for before each time.
-    assert [kind for kind, _ in groupby(said)] == ["full", "waiting", "full", "waiting", "full"]
+    assert [kind for kind, _ in groupby(events)] == ["full", "waiting", "full", "waiting", "full"]
 
 
 def test_each_fault_that_happens_is_told_with_its_time(tmp_path: Path) -> None:

@@ -130,11 +130,11 @@ def test_every_job_has_the_document_it_would_have_alone(store: SpoolStore, found
     params = {**example.params, **({"paths": 500} if name == "monte_carlo" else {})}
     jobs: Jobs = [(request(number, name, given, params=params, seed=number), 1) for number in range(3)]
     together = run(store, jobs, found)
-    asked = documents(store, together)
+    documents_together = documents(store, together)
     for outcome in together:
         assert isinstance(outcome, Succeeded)
         store.delete_result(outcome.result)
-    assert asked == documents(store, [run(store, [job], found)[0] for job in jobs])
+    assert documents_together == documents(store, [run(store, [job], found)[0] for job in jobs])
     alike = operation.batching is not None and operation.batching.alike
     assert sizes(together) == ([3] * 3 if alike else [1] * 3)
 
@@ -225,8 +225,8 @@ def test_options_share_a_claim_and_each_has_its_own_seed_and_parameters(store: S
     ]
     outcomes = run(store, jobs)
     assert documents(store, outcomes) == documents(store, [run(store, [job])[0] for job in jobs])
-    told = [outcome.provenance for outcome in outcomes if isinstance(outcome, Succeeded)]
-    assert [(how.seed, how.batch_size) for how in told] == [(0, 1), (1, 1), (2, 1)]
+    provenances = [outcome.provenance for outcome in outcomes if isinstance(outcome, Succeeded)]
+    assert [(how.seed, how.batch_size) for how in provenances] == [(0, 1), (1, 1), (2, 1)]
 
 
 class Forgetful(EmulatedDevice):
@@ -263,23 +263,23 @@ def test_a_result_that_cannot_be_written_fails_its_own_job(tmp_path: Path) -> No
 
 def test_results_are_kept_together_and_one_that_cannot_be_kept_fails_its_own_job(tmp_path: Path) -> None:
     class Refusing(SpoolStore):
-        asked: list[Sequence[str]] = []  # noqa: RUF012
+        calls: list[Sequence[str]] = []  # noqa: RUF012
 
         def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
-            self.asked.append(names)
+            self.calls.append(names)
             return {"job_1.2": OSError(errno.ENOSPC, "no space left")}
 
     store = Refusing(tmp_path / "store")
     assert answers(store, run(store, sums(store, 3))) == [[3.0], "storage-full", [9.0]]
-    assert store.asked == [["job_0.1", "job_1.2", "job_2.3"]]
+    assert store.calls == [["job_0.1", "job_1.2", "job_2.3"]]
 
 
 def test_a_lone_job_tells_how_far_it_is_and_one_of_several_does_not(store: SpoolStore) -> None:
-    told: list[float] = []
+    progress: list[float] = []
     large: Jobs = [(request(0, "sum", {"x": array(store, np.ones(500_000))}), 1)]
-    run(store, large, tell=told.append)
-    assert told
-    assert told == sorted(set(told))
+    run(store, large, tell=progress.append)
+    assert progress
+    assert progress == sorted(set(progress))
     run(store, sums(store, 2), tell=pytest.fail)
 
 
@@ -290,13 +290,13 @@ def test_nobody_hears_how_far_a_private_job_is(store: SpoolStore) -> None:
 
 
 def test_a_launch_is_to_the_predictions_a_job_of_all_its_work(store: SpoolStore) -> None:
-    device, told, costs = Probe(GPU, EmulatedDevice()), list[float](), Costs(GPU)
-    run(store, sums(store, 4, backend="gpu"), device, costs=costs, expect=told.append)
+    device, expectations, costs = Probe(GPU, EmulatedDevice()), list[float](), Costs(GPU)
+    run(store, sums(store, 4, backend="gpu"), device, costs=costs, expect=expectations.append)
     ((backend, kind, line),) = costs.table()
     assert (backend, kind, [mean.work for mean in line.means.values()]) == ("gpu", "sum float64 all", [12.0])
-    assert told == []
-    run(store, sums(store, 4, backend="gpu"), device, costs=costs, expect=told.append)
-    assert len(told) == 1
+    assert expectations == []
+    run(store, sums(store, 4, backend="gpu"), device, costs=costs, expect=expectations.append)
+    assert len(expectations) == 1
 
 
 def test_no_job_is_no_work(store: SpoolStore) -> None:

@@ -42,7 +42,7 @@ def on(device: Any) -> Probe:
     return Probe(DeviceReport(backend="gpu", name=device.name), device)
 
 
-def asked_of_numba(what: str) -> Any:
+def numba_usage(what: str) -> Any:
     """What `tests.workers.child.first_use` prints, run in a process of its own as a worker's are."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
     ran = subprocess.run(
@@ -60,7 +60,7 @@ def asked_of_numba(what: str) -> Any:
 def test_after_the_warm_up_no_request_waits_for_numba() -> None:
     """Nothing compiles in a fresh process, and nothing is used that the warm-up did not use: so the cache the requests
     read, which the other tests write to as well, would hold it all if it had been empty before the warm-up."""
-    warmed, needed = asked_of_numba("warm-up"), asked_of_numba("requests")
+    warmed, needed = numba_usage("warm-up"), numba_usage("requests")
     assert needed["compiled"] == []
     assert {
         function: sorted(set(types) - set(warmed["used"].get(function, [])))
@@ -111,18 +111,18 @@ def quicker(trial: Trial) -> Trial:
 
 def test_choices_and_dtypes_tell_every_variant_apart() -> None:
     for operation in OPERATIONS.values():
-        told = [
+        signatures = [
             (choices(trial), {name: given["dtype"] for name, given in trial.example.inputs.items()})
             for trial in [*documented([operation]), *variants([operation])]
         ]
-        assert [one for one in told if told.count(one) > 1] == []
+        assert [one for one in signatures if signatures.count(one) > 1] == []
 
 
 def test_variants_differ_from_the_documented_example_and_are_told_apart() -> None:
     for operation in OPERATIONS.values():
-        told = [trial.variant for trial in variants([operation])]
-        assert None not in told
-        assert len(set(told)) == len(told), told
+        labels = [trial.variant for trial in variants([operation])]
+        assert None not in labels
+        assert len(set(labels)) == len(labels), labels
     assert [str(trial) for trial in variants([OPERATIONS["rsi"]])] == [
         "rsi (float32)",
         "rsi (convention cutler)",

@@ -30,10 +30,10 @@ def calls() -> Calls:
     return made
 
 
-def watched(faults: str = "", device: PaperDevice | None = None, seen: Calls | None = None) -> WatchedDevice:
+def watched(faults: str = "", device: PaperDevice | None = None, current_call: Calls | None = None) -> WatchedDevice:
     faulty = FaultyDevice(device or PaperDevice(), parse(faults))
     faulty.arm()
-    return WatchedDevice(faulty, seen or calls())
+    return WatchedDevice(faulty, current_call or calls())
 
 
 def launch(device: WatchedDevice) -> None:
@@ -57,77 +57,77 @@ def test_what_was_launched_is_noted_until_the_next_job_begins() -> None:
 class AskingDevice(PaperDevice):
     """It looks whether its calls are seen."""
 
-    def __init__(self, seen: Calls) -> None:
-        self.seen = seen
+    def __init__(self, current_call: Calls) -> None:
+        self.current_call = current_call
         self.found: list[bool] = []
 
     def to_device(self, array: np.ndarray) -> np.ndarray:
-        self.found.append(self.seen.seconds() is not None)
+        self.found.append(self.current_call.seconds() is not None)
         return np.array(array)
 
 
 def test_a_call_is_seen_while_it_runs_and_no_longer_also_where_it_fails() -> None:
-    seen = calls()
-    inner = AskingDevice(seen)
-    device = watched("launch@1", inner, seen)
+    current_call = calls()
+    inner = AskingDevice(current_call)
+    device = watched("launch@1", inner, current_call)
     with pytest.raises(LaunchFailed):
         launch(device)
-    assert (inner.found, seen.seconds()) == ([True], None)
+    assert (inner.found, current_call.seconds()) == ([True], None)
 
 
 def test_of_several_calls_the_oldest_is_seen() -> None:
-    seen = calls()
+    current_call = calls()
     began, done = threading.Event(), threading.Event()
 
     def call() -> None:
-        call = seen.begin(3600)
+        call = current_call.begin(3600)
         began.set()
         done.wait()
-        seen.end(call)
+        current_call.end(call)
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     began.wait()
-    older = seen.seconds()
-    second = seen.begin(3600)
-    newer = seen.seconds()
+    older = current_call.seconds()
+    second = current_call.begin(3600)
+    newer = current_call.seconds()
     assert older is not None
     assert newer is not None
     assert newer >= older
-    seen.end(second)
-    still = seen.seconds()
+    current_call.end(second)
+    still = current_call.seconds()
     assert still is not None
     assert still >= newer
     done.set()
     thread.join()
-    assert seen.seconds() is None
+    assert current_call.seconds() is None
 
 
 def test_a_call_is_late_when_it_takes_longer_than_it_may_and_did_so_a_moment_ago() -> None:
-    seen = calls()
-    call = seen.begin(0)
-    assert not seen.late()  # the machine may have stood still
+    current_call = calls()
+    call = current_call.begin(0)
+    assert not current_call.late()  # the machine may have stood still
     time.sleep(0.2)
-    assert seen.late()
-    seen.end(call)
-    assert not seen.late()
+    assert current_call.late()
+    current_call.end(call)
+    assert not current_call.late()
 
 
 def test_of_several_calls_the_one_that_is_due_first_is_late() -> None:
-    seen = calls()
-    seen.begin(3600)
+    current_call = calls()
+    current_call.begin(3600)
     time.sleep(0.5)
-    due = seen.begin(0)  # of another thread, or within the first
-    seen.late()
+    due = current_call.begin(0)  # of another thread, or within the first
+    current_call.late()
     time.sleep(0.2)
-    assert seen.late()
-    told = seen.seconds()
-    assert told is not None
-    seen.end(due)
-    longer = seen.seconds()
+    assert current_call.late()
+    elapsed = current_call.seconds()
+    assert elapsed is not None
+    current_call.end(due)
+    longer = current_call.seconds()
     assert longer is not None
-    assert longer > told + 0.4  # its own time was told, not that of the first
-    assert not seen.late()
+    assert longer > elapsed + 0.4  # its own time was told, not that of the first
+    assert not current_call.late()
 
 
 class Patient(Calls):
@@ -145,8 +145,8 @@ class Patient(Calls):
 
 
 def test_a_call_of_a_larger_job_may_take_longer_and_so_may_one_that_compiles() -> None:
-    seen = Patient()
-    device = watched(seen=seen)
+    current_call = Patient()
+    device = watched(current_call=current_call)
     device.begin({}, work=1.0)
     device.to_device(np.ones(1))
     device.begin({}, work=1e10)
@@ -156,22 +156,22 @@ def test_a_call_of_a_larger_job_may_take_longer_and_so_may_one_that_compiles() -
     device.kernel(Source(Path(__file__), {"REAL": "float"}), "double_values")
     device.expect(0.01)
     device.to_device(np.ones(1))
-    small, large, load, again, other, known = seen.given
+    small, large, load, again, other, expected = current_call.given
     assert small < 1.5  # and is told within two seconds
     assert large == again == pytest.approx(small + 100)
     assert load == other >= 60
-    assert known == pytest.approx(small + 0.1)
+    assert expected == pytest.approx(small + 0.1)
 
 
 class Waiting(PaperDevice):
     """It looks, wherever it may wait for the device, whether that is seen."""
 
-    def __init__(self, seen: Calls) -> None:
-        self.seen = seen
+    def __init__(self, current_call: Calls) -> None:
+        self.current_call = current_call
         self.found: list[str] = []
 
     def look(self, where: str) -> None:
-        assert self.seen.seconds() is not None, where
+        assert self.current_call.seconds() is not None, where
         self.found.append(where)
 
     @contextmanager
@@ -189,16 +189,16 @@ class Waiting(PaperDevice):
 
 
 def test_all_that_may_wait_for_the_device_is_a_call_and_what_a_job_does_in_a_lane_is_none() -> None:
-    seen = calls()
-    inner = Waiting(seen)
-    device = WatchedDevice(inner, seen)
+    current_call = calls()
+    inner = Waiting(current_call)
+    device = WatchedDevice(inner, current_call)
     with device.lane(1):
-        assert seen.seconds() is None
+        assert current_call.seconds() is None
         assert device.library(lambda: device.to_device(np.ones(2)).sum(), "cublas") == 2.0  # a call within a call
     with pytest.raises(ValueError, match="of the lane"), device.lane(1):
         raise ValueError("of the lane")
     device.forget()
-    assert (inner.found, seen.seconds()) == (["in", "cublas", "out", "in", "forget"], None)
+    assert (inner.found, current_call.seconds()) == (["in", "cublas", "out", "in", "forget"], None)
 
 
 @pytest.mark.parametrize(

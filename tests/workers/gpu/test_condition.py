@@ -40,14 +40,14 @@ def condition(clock: Clock) -> Condition:
     return made
 
 
-def answer(job: str, *faults: tuple[FaultKind, str], kernels: tuple[str, ...] = (), **told: Any) -> Answer:
+def answer(job: str, *faults: tuple[FaultKind, str], kernels: tuple[str, ...] = (), **fields: Any) -> Answer:
     outcome = Failed(code="operation-error", message="not looked at here")
     found = tuple(KernelFault(kind=kind, kernel=kernel, message=f"{kernel} {kind}") for kind, kernel in faults)
-    return Answer(job=job, outcomes=(outcome,), faults=found, kernels=kernels, **told)
+    return Answer(job=job, outcomes=(outcome,), faults=found, kernels=kernels, **fields)
 
 
-def state(condition: Condition, **told: Any) -> tuple[str, str | None]:
-    report = condition.report("serving", **told)
+def state(condition: Condition, **details: Any) -> tuple[str, str | None]:
+    report = condition.report("serving", **details)
     assert report is not None
     return report.state, report.reason
 
@@ -243,8 +243,8 @@ def test_a_parent_that_has_not_listened_takes_no_child_for_silent(condition: Con
 def test_a_long_job_is_no_silence(condition: Condition, clock: Clock) -> None:
     condition.note_report(Checked(canary_at=clock.now))
     condition.listened()
-    asked, clock.now = clock.now, clock.now + 600
-    condition.answered(answer("job", canary_at=asked))
+    start, clock.now = clock.now, clock.now + 600
+    condition.answered(answer("job", canary_at=start))
     assert state(condition) == ("healthy", None)
     condition.listened()
     assert state(condition) == ("healthy", None)
@@ -363,8 +363,8 @@ def test_a_child_that_ends_or_starts_is_told(condition: Condition) -> None:
     gone, starting = condition.report("gone", why=why), condition.report("starting", why=why)
     condition.opened(H200)
     replaced = condition.report("gone", why="it was recycled")
-    told = [(report.state, report.reason) for report in (gone, starting, replaced) if report is not None]
-    assert told == [("lost", "error 700"), ("restarting", why), ("restarting", "it was recycled")]
+    states = [(report.state, report.reason) for report in (gone, starting, replaced) if report is not None]
+    assert states == [("lost", "error 700"), ("restarting", why), ("restarting", "it was recycled")]
 
 
 def test_failed_examples_degrade_a_gpu(condition: Condition) -> None:

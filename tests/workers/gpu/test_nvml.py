@@ -344,29 +344,29 @@ def test_a_stand_in_checks_names_against_pynvml(tmp_path: Path) -> None:
 
 
 def test_every_function_the_reader_calls_is_pynvmls() -> None:
-    asked: list[str] = []
+    functions: list[str] = []
 
     class Listening(Replay):
         def __getattribute__(self, name: str) -> Any:
             if name.lower().startswith("nvml"):
-                asked.append(name)
+                functions.append(name)
             return super().__getattribute__(name)
 
     for name in ("t4", "a100", "h100_mig"):
         Monitor("", Listening(script(name)), lambda: 4711, gpm=True).step()
-    assert len(set(asked)) > 30
-    assert [name for name in asked if not hasattr(pynvml, name)] == []
+    assert len(set(functions)) > 30
+    assert [name for name in functions if not hasattr(pynvml, name)] == []
 
 
 def test_the_names_of_clock_reasons_are_nvmls_bits() -> None:
-    told = {
+    names = {
         pynvml.nvmlClocksEventReasonSwPowerCap: "software power cap",
         pynvml.nvmlClocksEventReasonHwSlowdown: "hardware slowdown",
         pynvml.nvmlClocksEventReasonSwThermalSlowdown: "software thermal slowdown",
         pynvml.nvmlClocksEventReasonHwThermalSlowdown: "hardware thermal slowdown",
         pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "hardware power brake",
     }
-    assert {bit: clock_reasons(bit) for bit in told} == {bit: (words,) for bit, words in told.items()}
+    assert {bit: clock_reasons(bit) for bit in names} == {bit: (words,) for bit, words in names.items()}
 
 
 def test_recovery_actions_are_nvmls_numbers() -> None:
@@ -486,15 +486,15 @@ def test_a_place_on_the_pci_bus_names_a_gpu(tmp_path: Path) -> None:
 
 
 def test_what_a_gpu_is_and_has_used_is_told_in_base_units() -> None:
-    for name, told in {
+    for name, expected in {
         "a100": ("sm_80", 5120, 2_039_040_000_000, 73_482_115.0),  # its data sheet: 2,039 GB/s
         "h100_mig": ("sm_90", 5120, 3_352_320_000_000, 12_004_500.0),  # 3.35 TB/s
         "t4": ("sm_75", 256, 320_064_000_000, 4_410_223.0),  # 320 GB/s
     }.items():
         reading = Bench(script(name)).after(0.5).reading
         assert reading is not None
-        known = reading.architecture, reading.memory_bus_width, reading.peak_memory_bandwidth, reading.energy
-        assert known == told
+        figures = reading.architecture, reading.memory_bus_width, reading.peak_memory_bandwidth, reading.energy
+        assert figures == expected
 
 
 def test_energy_is_a_counter_that_grows_by_the_power() -> None:
@@ -508,7 +508,7 @@ def test_energy_is_a_counter_that_grows_by_the_power() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pid", "processes", "told"),
+    ("pid", "processes", "counts"),
     [
         (4711, {4711: 1000}, (1, 1000, 0)),
         (4711, {4711: 1000, 17: 30, 18: 4}, (3, 1000, 34)),
@@ -520,14 +520,14 @@ def test_energy_is_a_counter_that_grows_by_the_power() -> None:
     ],
 )
 def test_processes_are_counted_and_never_named(
-    tmp_path: Path, pid: int | None, processes: dict[int, int | None] | None, told: tuple[int | None, ...]
+    tmp_path: Path, pid: int | None, processes: dict[int, int | None] | None, counts: tuple[int | None, ...]
 ) -> None:
     shown: Any = {"error": "NOT_SUPPORTED"}
     if processes is not None:
         shown = [{"pid": number, "usedGpuMemory": memory} for number, memory in processes.items()]
     report = Bench(changed(tmp_path, "a100", nvmlDeviceGetComputeRunningProcesses_v3=shown), pid=pid).after(1)
     assert report.reading is not None
-    assert (report.reading.processes, report.reading.process_memory, report.reading.other_memory) == told
+    assert (report.reading.processes, report.reading.process_memory, report.reading.other_memory) == counts
     assert "4711" not in report.model_dump_json()
 
 
@@ -566,8 +566,8 @@ def test_a_gpu_without_performance_monitoring_tells_none_of_it(tmp_path: Path, d
 
 
 def test_a_metric_that_this_gpu_lacks_or_cannot_tell_is_none_and_never_zero(tmp_path: Path) -> None:
-    told = {"NVML_GPM_METRIC_SM_UTIL": 50.0, "NVML_GPM_METRIC_SM_OCCUPANCY": float("nan")}
-    assert ratios_of(Bench(changed(tmp_path, "a100", gpm=told), gpm=True).after(3)) == (0.5, None, None, None)
+    metrics = {"NVML_GPM_METRIC_SM_UTIL": 50.0, "NVML_GPM_METRIC_SM_OCCUPANCY": float("nan")}
+    assert ratios_of(Bench(changed(tmp_path, "a100", gpm=metrics), gpm=True).after(3)) == (0.5, None, None, None)
 
 
 def ratios_of(report: GpuReport) -> tuple[float | None, ...]:

@@ -161,7 +161,7 @@ def test_a_fault_that_may_pass_is_tried_again_after_a_while_and_told(desk: Desk)
     assert (record.state, record.attempt, record.strikes) == (State.FAILED, 3, 0)
     assert record.error is not None
     assert record.error.code == "out-of-memory"
-    told = desk.queue.events(job_id)
-    assert [event.event for event in told] == ["queued", "running"] * 3 + ["failed"]
-    assert [event.reason is None for event in told if event.event == "queued"] == [True, False, False]
-    assert [event.number for event in told] == list(range(1, 8))
+    events = desk.queue.events(job_id)
+    assert [event.event for event in events] == ["queued", "running"] * 3 + ["failed"]
+    assert [event.reason is None for event in events if event.event == "queued"] == [True, False, False]
+    assert [event.number for event in events] == list(range(1, 8))

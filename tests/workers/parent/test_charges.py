@@ -75,8 +75,8 @@ class Till:
     def key(self, job: JobRequest) -> bytes:
         """The noise key, as a worker is given it."""
         assert job.charge is not None
-        told = {"params": job.canonical_params, "inputs": job.canonical_inputs}
-        found = self.ledger.charges.claim(job.charge.id, operation="whisper", version="whisper 1", **told)
+        content = {"params": job.canonical_params, "inputs": job.canonical_inputs}
+        found = self.ledger.charges.claim(job.charge.id, operation="whisper", version="whisper 1", **content)
         assert isinstance(found, NoiseKey)
         return found.key
 
@@ -311,7 +311,7 @@ def test_a_claimed_job_waits_minutes_for_its_ledger_before_it_is_given_up(desk: 
 def test_a_ledger_that_is_wrong_in_any_way_ends_no_worker(desk: Desk, till: Till) -> None:
     start(desk)
     (desk.home / "ledger.key").chmod(0o644)
-    told = [_failure_of(desk, till.submit())]
+    codes = [_failure_of(desk, till.submit())]
     (desk.home / "ledger.key").chmod(0o600)
     for change in (
         "UPDATE charges SET state = 'claimed' WHERE id = '{}'",
@@ -321,8 +321,8 @@ def test_a_ledger_that_is_wrong_in_any_way_ends_no_worker(desk: Desk, till: Till
         with till.engine.begin() as connection:
             connection.exec_driver_sql(change.format(till.of(job).id))
         desk.queue.enqueue(job)
-        told.append(_failure_of(desk, job))
-    assert told == ["ledger-unavailable", "charge-changed", "ledger-unavailable"]
+        codes.append(_failure_of(desk, job))
+    assert codes == ["ledger-unavailable", "charge-changed", "ledger-unavailable"]
     assert desk.workers[0].poll() is None
 
 

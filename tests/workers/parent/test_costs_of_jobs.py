@@ -59,7 +59,7 @@ def test_a_child_tells_what_its_launches_copied_and_what_became_of_kernels_once(
             child.hear()
         # The canary, and double_values for its example.
         assert tally.addition()[2] == {"kernel_compilations_total|hit": 1, "kernel_compilations_total|miss": 1}
-        for private, told in ((False, copied), (True, None)):
+        for private, transfers in ((False, copied), (True, None)):
             request = JobRequest(
                 id=f"job_{private}", owner="key_a", operation="double", params={}, inputs={"values": values},
                 timeout=9, result_ttl=9, private=private,
@@ -68,7 +68,7 @@ def test_a_child_tells_what_its_launches_copied_and_what_became_of_kernels_once(
             while not isinstance(answer := child.hear(), Answer):
                 pass
             assert isinstance(answer.outcomes[0], Succeeded), answer
-            assert (answer.transfers, answer.compilations) == (told, {})
+            assert (answer.transfers, answer.compilations) == (transfers, {})
     finally:
         child.kill()
 
@@ -143,9 +143,11 @@ def test_the_jobs_of_a_launch_share_what_it_took(supervisor: ChildSupervisor) ->
     supervisor._driver.stop()
     now = time.monotonic()
     supervisor._driver._energy.see(GpuReading(uuid=A100, name="paper", energy=1000.0, power=200.0), now - 2.0)
-    told = answered(supervisor, "gpu", [4, 1], 0.25)
-    assert [how.cost_dollars for how in told] == [pytest.approx(0.25 / 4)] * 4 + [pytest.approx(0.25)]
-    assert [how.energy_joules for how in told] == [pytest.approx(50 / 4, rel=0.05)] * 4 + [pytest.approx(50, rel=0.05)]
+    provenances = answered(supervisor, "gpu", [4, 1], 0.25)
+    assert [how.cost_dollars for how in provenances] == [pytest.approx(0.25 / 4)] * 4 + [pytest.approx(0.25)]
+    assert [how.energy_joules for how in provenances] == [pytest.approx(50 / 4, rel=0.05)] * 4 + [
+        pytest.approx(50, rel=0.05)
+    ]
 
 
 def test_on_the_cpu_of_a_gpu_worker_the_price_is_the_cpus(supervisor: ChildSupervisor) -> None:

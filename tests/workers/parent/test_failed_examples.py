@@ -10,13 +10,13 @@ UNCOMPILED = {"WARPDESK_DEVICE": "tests.workers.device:UncompiledDevice"}
 def test_a_worker_names_the_operations_that_failed_and_serves_the_others(desk: Desk) -> None:
     report = desk.start_worker()
     assert report is not None
-    told = {failure.operation: failure for failure in report.failed_examples}
-    assert told.keys() == {"stumble", "hoard"}
-    assert told["stumble"] == FailedExample(
+    failures = {failure.operation: failure for failure in report.failed_examples}
+    assert failures.keys() == {"stumble", "hoard"}
+    assert failures["stumble"] == FailedExample(
         operation="stumble", backend="cpu", error="RuntimeError", message="the caller's number is 1.0"
     )
-    assert "MemoryError" in told["hoard"].error
-    assert "TiB" in told["hoard"].message
+    assert "MemoryError" in failures["hoard"].error
+    assert "TiB" in failures["hoard"].message
     assert desk.doubled(desk.wait(desk.submit())) == [2.0, 4.0, 6.0]
 
 
@@ -58,11 +58,15 @@ def test_a_variant_is_told_as_failed_until_a_job_of_its_choices_and_dtypes_is_an
 def test_a_job_that_the_cpu_answered_does_not_make_the_gpu_well(desk: Desk) -> None:
     report = desk.start_worker(**UNCOMPILED)
     assert report is not None
-    told = {failure.operation: failure for failure in report.failed_examples}
-    assert (told["double"].backend, told["double"].error, told["double"].fallback) == ("gpu", "CompileFailed", True)
+    failures = {failure.operation: failure for failure in report.failed_examples}
+    assert (failures["double"].backend, failures["double"].error, failures["double"].fallback) == (
+        "gpu",
+        "CompileFailed",
+        True,
+    )
     record = desk.wait(desk.submit())
     assert record.provenance is not None
-    assert (record.provenance.backend, record.provenance.fallback_reason) == ("cpu", told["double"].message)
+    assert (record.provenance.backend, record.provenance.fallback_reason) == ("cpu", failures["double"].message)
     sent = report.reported_at
     later = desk.until(
         lambda: next((r for r in desk.queue.workers() if r.reported_at > sent and r.state == "ready"), None),

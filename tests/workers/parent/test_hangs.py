@@ -27,11 +27,11 @@ def report(desk: Desk, **expected: Any) -> WorkerReport:
     """The worker's report once it is ready and its GPU has this state or these faults."""
 
     def found() -> WorkerReport | None:
-        for told in desk.queue.workers():
-            if told.state == "ready" and told.gpu is not None:
-                seen = told.gpu.model_dump() | {"restarts": told.restarts}
-                if expected.items() <= seen.items():
-                    return told
+        for worker in desk.queue.workers():
+            if worker.state == "ready" and worker.gpu is not None:
+                values = worker.gpu.model_dump() | {"restarts": worker.restarts}
+                if expected.items() <= values.items():
+                    return worker
         return None
 
     answer: WorkerReport = desk.until(found, f"no worker told {expected}")
@@ -40,7 +40,7 @@ def report(desk: Desk, **expected: Any) -> WorkerReport:
 
 def late(desk: Desk) -> GpuCondition | None:
     """What is told of a GPU that a job has been in one call of for too long."""
-    conditions = (told.gpu for told in desk.queue.workers())
+    conditions = (worker.gpu for worker in desk.queue.workers())
     return next((gpu for gpu in conditions if gpu is not None and gpu.state == "degraded"), None)
 
 
@@ -61,9 +61,9 @@ def test_an_idle_worker_waits_for_a_job_for_less_time_than_the_canary_has(desk: 
 
 def test_a_gpu_that_hangs_while_it_is_idle_costs_its_process_and_no_job(desk: Desk) -> None:
     desk.start_worker(**PAPER, STAND_IN_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="0.5")
-    told = report(desk, restarts=1, state="healthy")
-    assert told.gpu is not None
-    assert told.gpu.faults == {"hang": 1}
+    worker = report(desk, restarts=1, state="healthy")
+    assert worker.gpu is not None
+    assert worker.gpu.faults == {"hang": 1}
     assert backend(desk, desk.submit()) == "gpu"
 
 
@@ -88,17 +88,17 @@ def test_a_gpu_is_asked_the_canary_before_the_first_job_after_a_pause(desk: Desk
     desk.start_worker(**PAPER, STAND_IN_FAULTS="hang:canary@1/once")
     time.sleep(1.5)
     assert backend(desk, desk.submit()) == "gpu"
-    told = report(desk, restarts=1)
-    assert told.gpu is not None
-    assert told.gpu.faults == {"hang": 1}
+    worker = report(desk, restarts=1)
+    assert worker.gpu is not None
+    assert worker.gpu.faults == {"hang": 1}
 
 
 def test_a_child_that_lost_its_gpu_and_cannot_end_gets_no_job(desk: Desk) -> None:
     clinging = "tests.workers.stuck:ClingingDevice"
     desk.start_worker(**SOUND, WARPDESK_DEVICE=clinging, WARPDESK_CANARY_SECONDS="0.5")
-    told = report(desk, restarts=1, state="healthy")
-    assert told.gpu is not None
-    assert told.gpu.faults == {"lost": 1}
+    worker = report(desk, restarts=1, state="healthy")
+    assert worker.gpu is not None
+    assert worker.gpu.faults == {"lost": 1}
     record = desk.wait(desk.submit())
     assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
 
@@ -106,14 +106,14 @@ def test_a_child_that_lost_its_gpu_and_cannot_end_gets_no_job(desk: Desk) -> Non
 def test_a_job_that_is_canceled_in_a_call_makes_a_hanging_gpu_be_found_out_by_the_next_child(desk: Desk) -> None:
     desk.start_worker(**SOUND, WARPDESK_DEVICE="tests.workers.stuck:once_hung", STAND_IN_FAULTS="hang@1/once")
     job_id = desk.submit()
-    told = desk.until(lambda: late(desk), "nobody told of a long call")
-    assert told.call_since is not None
-    assert "longer than its size explains: it may hang" in (told.reason or "")
+    condition = desk.until(lambda: late(desk), "nobody told of a long call")
+    assert condition.call_since is not None
+    assert "longer than its size explains: it may hang" in (condition.reason or "")
     desk.queue.cancel(job_id)
-    told = report(desk, state="quarantined")
-    assert told.gpu is not None
-    assert told.gpu.reason is not None
-    assert told.gpu.reason.startswith(
+    worker = report(desk, state="quarantined")
+    assert worker.gpu is not None
+    assert worker.gpu.reason is not None
+    assert worker.gpu.reason.startswith(
         "the worker process said nothing for 10 s while looking for a GPU, after a job that was canceled had been in "
         "one call of the GPU for "
     )
@@ -127,9 +127,9 @@ def test_long_jobs_that_are_ended_in_a_call_are_no_hang(desk: Desk) -> None:
     assert [record.error and record.error.code for record in late] == ["timeout"] * 3
     assert expired.state is State.EXPIRED
     assert backend(desk, desk.submit()) == "gpu"
-    told = report(desk, state="healthy")
-    assert told.gpu is not None
-    assert told.gpu.faults == {}
+    worker = report(desk, state="healthy")
+    assert worker.gpu is not None
+    assert worker.gpu.faults == {}
 
 
 def test_a_canary_asked_very_often_raises_no_alarm(desk: Desk) -> None:
@@ -137,11 +137,11 @@ def test_a_canary_asked_very_often_raises_no_alarm(desk: Desk) -> None:
     assert first is not None
 
     def second() -> WorkerReport | None:
-        return next((told for told in desk.queue.workers() if told.reported_at > first.reported_at), None)
+        return next((worker for worker in desk.queue.workers() if worker.reported_at > first.reported_at), None)
 
-    told: WorkerReport = desk.until(second, "it reported once only")
-    assert told.gpu is not None
-    assert (told.gpu.state, told.gpu.reason) == ("healthy", None)
+    worker: WorkerReport = desk.until(second, "it reported once only")
+    assert worker.gpu is not None
+    assert (worker.gpu.state, worker.gpu.reason) == ("healthy", None)
 
 
 @pytest.fixture
@@ -188,8 +188,8 @@ def test_a_child_that_is_to_end_is_gone_before_it_has_ended(child: ChildProcess)
 
 
 def test_a_killed_worker_counts_no_longer_as_alive_on_its_own_machine(desk: Desk) -> None:
-    told = desk.start_worker()
-    assert told is not None
-    os.kill(told.pid, signal.SIGKILL)
+    worker = desk.start_worker()
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGKILL)
     desk.workers[0].wait()
     assert list(desk.queue.workers()) == []

@@ -12,12 +12,12 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("room", "operation", "asked"),
+    ("room", "operation", "params"),
     [(32, "double", {}), (64, "hoard", {"numbers": 32 * MIB})],
     ids=["to map its input", "to compute"],
 )
 def test_a_job_for_which_there_is_no_memory_fails_and_its_neighbours_do_not(
-    desk: Desk, room: int, operation: str, asked: dict[str, Any]
+    desk: Desk, room: int, operation: str, params: dict[str, Any]
 ) -> None:
     started = desk.start_worker()
     assert started is not None
@@ -25,7 +25,7 @@ def test_a_job_for_which_there_is_no_memory_fails_and_its_neighbours_do_not(
     inputs = {"values": desk.array(np.ones(8_000_000))} if operation == "double" else {}
     with desk.gate() as gate:
         desk.nap("held", gate=gate)
-        before, large, after = desk.submit(), desk.submit(operation, inputs, params=asked), desk.submit()
+        before, large, after = desk.submit(), desk.submit(operation, inputs, params=params), desk.submit()
     refused = desk.wait(large)
     assert refused.error is not None
     assert (refused.state, refused.attempt, refused.strikes) == (State.FAILED, 1, 0)

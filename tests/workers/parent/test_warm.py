@@ -28,8 +28,8 @@ def test_jobs_are_answered_in_order_and_rq_shows_the_worker(desk: Desk) -> None:
     assert report.device is not None
     assert (report.host, report.pid, report.device.backend) == (socket.gethostname(), desk.workers[0].pid, "cpu")
     with connect(desk.url) as connection:
-        (seen,) = Worker.all(connection)
-        assert (seen.name, seen.pid) == (report.name, report.pid)
+        (rq_worker,) = Worker.all(connection)
+        assert (rq_worker.name, rq_worker.pid) == (report.name, report.pid)
         # Who watches the queues learns no moment at which a job ended.
         desk.until(lambda: Worker.all(connection)[0].last_heartbeat.microsecond == 0, "its time is no whole second")
         desk.until(lambda: Worker.all(connection)[0].successful_job_count == 20, "RQ did not count the jobs")

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from tests.claims import ARRAY, claim, finish, request, succeeded, take
-from tests.workers.queue.seen import Seen
+from tests.workers.queue.snapshot import Snapshot
 from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Failed
@@ -24,7 +24,7 @@ def record(queue: JobQueue, job_id: str = "job_0001") -> JobRecord:
 
 def wake(connection: Redis) -> None:
     """The backoff of every job is over."""
-    for job_id in Seen(connection).members("warpdesk:delayed"):
+    for job_id in Snapshot(connection).members("warpdesk:delayed"):
         connection.zadd("warpdesk:delayed", {job_id: 1.0})
 
 

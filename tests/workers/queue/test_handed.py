@@ -210,16 +210,16 @@ def test_an_idle_worker_has_a_job_without_asking_for_it(desk: Desk, connection: 
     assert any(handed_at_once() for _ in range(5))  # once a second it asks of its own
 
 
-@pytest.mark.parametrize("known", [(), ("CLAIM",), ("FINISH",)])
+@pytest.mark.parametrize("loaded_scripts", [(), ("CLAIM",), ("FINISH",)])
 def test_a_redis_that_has_forgotten_the_scripts_is_sent_them(
-    queue: JobQueue, connection: Redis, known: tuple[str, ...]
+    queue: JobQueue, connection: Redis, loaded_scripts: tuple[str, ...]
 ) -> None:
     queue.enqueue(request(1))
     queue.enqueue(request(2))
     batch = queue.claim(Claim("w1"))
     assert batch is not None
     connection.script_flush()
-    for name in known:
+    for name in loaded_scripts:
         connection.script_load(getattr(scripts, name))
     (done,), then, *_ = queue.finish([Ending(batch.jobs[0], succeeded(batch.jobs[0]))], "w1", then=Claim("w1"))
     assert done == "done"

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
-from tests.workers.queue.seen import Seen
+from tests.workers.queue.snapshot import Snapshot
 from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import EVENTS, LEASES
@@ -127,11 +127,11 @@ def test_a_refused_job_leaves_nothing_behind(
     queue.enqueue(request(1, inputs={}), bounds=bounds)
     queue.enqueue(request(2, inputs={}), bounds=bounds)
     assert queue.forbid("key_a", ARRAY)
-    before = Seen(connection).keys
+    before = Snapshot(connection).keys
     with pytest.raises(type(refusal)) as refused:
         queue.enqueue(request(3, inputs={} if bounds else {"a": ARRAY, "b": OTHER}), KEY, "digest", bounds)
     assert refused.value.args == refusal.args
-    assert Seen(connection).keys == before
+    assert Snapshot(connection).keys == before
 
 
 def test_running_jobs_count_for_the_quota_and_not_for_the_queue(queue: JobQueue) -> None:
@@ -183,9 +183,9 @@ def test_a_repeated_finish_answers_the_same_and_changes_nothing(
 ) -> None:
     queue.enqueue(request())
     job = take(queue)
-    first, before = end(queue, job, ending), Seen(connection).keys
+    first, before = end(queue, job, ending), Snapshot(connection).keys
     assert end(queue, job, ending) == first
-    assert Seen(connection).keys == before
+    assert Snapshot(connection).keys == before
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -204,11 +204,11 @@ def test_a_stale_fence_is_refused_whatever_it_brings(
         job = Held(job.request, 2)
     else:
         finish(queue, job, Failed(code="timeout", message="another end"))
-    before = Seen(connection).keys
+    before = Snapshot(connection).keys
     assert end(queue, job, ending) == "stale"
     assert queue.renew([job]) == [job]
     queue.progress(job.id, job.attempt, 0.5)
-    assert Seen(connection).keys == before
+    assert Snapshot(connection).keys == before
 
 
 def test_a_late_success_of_a_job_that_is_queued_again_is_stale(queue: JobQueue) -> None:
@@ -265,14 +265,14 @@ def test_a_lease_that_lapsed_and_was_not_taken_is_renewed(queue: JobQueue, conne
 @pytest.mark.parametrize("ask", ["get", "jobs", "cancel", "erase", "reap"])
 def test_a_queued_job_past_its_deadline_is_expired_for_whoever_asks(queue: JobQueue, ask: str) -> None:
     queue.enqueue(request(deadline=queue.time() - 1))
-    asked: dict[str, Callable[[], object]] = {
+    calls: dict[str, Callable[[], object]] = {
         "get": lambda: queue.get("job_0001"),
         "jobs": lambda: queue.jobs("key_a", 10),
         "cancel": lambda: queue.cancel("job_0001"),
         "erase": lambda: queue.erase("job_0001"),
         "reap": lambda: queue.reap([], judge_leases=False),
     }
-    asked[ask]()
+    calls[ask]()
     assert queue.length() == 0
     assert record(queue).state is State.EXPIRED
 
@@ -341,7 +341,7 @@ def test_erase_forgets_what_was_asked_and_names_what_nobody_else_reads(queue: Jo
     found = record(queue)
     assert (found.erased, found.state, found.result, found.provenance) == (True, State.SUCCEEDED, None, None)
     assert (found.request.params, found.request.inputs, found.request.seed) == ({}, {}, None)
-    kept = str(Seen(connection).keys[RECORD])
+    kept = str(Snapshot(connection).keys[RECORD])
     assert [word for word in ("period", "digest-of", ARRAY) if word in kept] == []
     assert queue.events("job_0001") == []
     assert not connection.exists("warpdesk:events:job_0001")
@@ -362,11 +362,11 @@ def test_erase_names_the_same_again_for_a_minute_and_then_nothing(queue: JobQueu
 def test_erase_forgets_why_a_job_failed_and_keeps_that_it_did(queue: JobQueue, connection: Redis) -> None:
     queue.enqueue(request())
     finish(queue, take(queue), Failed(code="invalid-input", message="the largest value is 271828.5"))
-    assert "271828.5" in str(Seen(connection).keys)
+    assert "271828.5" in str(Snapshot(connection).keys)
     queue.erase("job_0001")
     found = record(queue)
     assert (found.erased, found.state, found.error) == (True, State.FAILED, None)
-    assert "271828.5" not in str(Seen(connection).keys)
+    assert "271828.5" not in str(Snapshot(connection).keys)
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -445,7 +445,7 @@ def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_
     assert all(abs(event.at - queue.time()) < 60 for event in events)
     assert queue.events("job_0001", after=4) == events[4:]
     assert queue.events("job_0001", after=6) == []
-    entries = [entry for entry, _ in Seen(connection).keys["warpdesk:events:job_0001"]]
+    entries = [entry for entry, _ in Snapshot(connection).keys["warpdesk:events:job_0001"]]
     assert entries == [f"{number}-0" for number in range(1, 7)]
 
 
@@ -559,12 +559,12 @@ def test_a_record_that_is_none_of_ours_keeps_no_reaper_from_the_others(queue: Jo
 def test_what_a_later_release_adds_to_a_message_keeps_no_job_from_a_worker_of_this_one(
     queue: JobQueue, connection: Redis
 ) -> None:
-    asked = request(1)
-    queue.enqueue(asked)
-    connection.hset("warpdesk:job:job_0001", "request", json.dumps({**asked.model_dump(), "later": 1}))
+    submission = request(1)
+    queue.enqueue(submission)
+    connection.hset("warpdesk:job:job_0001", "request", json.dumps({**submission.model_dump(), "later": 1}))
     batch = queue.claim(Claim("w1"))
     assert batch is not None
-    assert batch.jobs[0].request == asked
+    assert batch.jobs[0].request == submission
 
 
 def mac_of(text: str) -> str:

@@ -10,7 +10,7 @@ from rq.registry import FailedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer
 
 from tests.claims import ARRAY, claim, finish, request, succeeded, take
-from tests.workers.queue.seen import Seen
+from tests.workers.queue.snapshot import Snapshot
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, Together
 from warpdesk_server.workers.queue.records import Bounds, Claim, IdempotencyKey
@@ -123,15 +123,15 @@ def test_a_final_job_leaves_its_record_and_its_events_for_a_time_and_nothing_els
     if end == "erase":
         queue.erase("job_0001")
     assert claim(queue) == []  # which silences the bell
-    seen = Seen(connection)
+    snapshot = Snapshot(connection)
     erased = (
         {"warpdesk:erased:job_0001", "warpdesk:closed:job_0001"}
         if end in ("erase", "strikes")
         else {"warpdesk:events:job_0001"}
     )
-    left = seen.keys.keys() - LASTING - {"warpdesk:counts:fresh"}
+    left = snapshot.keys.keys() - LASTING - {"warpdesk:counts:fresh"}
     assert left == {"warpdesk:job:job_0001"} | erased
-    assert not left & seen.lasting
+    assert not left & snapshot.lasting
     assert connection.ttl("warpdesk:job:job_0001") <= 60 + 24 * 3600
 
 
@@ -153,4 +153,4 @@ def test_nothing_lasts_once_every_job_has_ended(queue: JobQueue, connection: Red
     assert queue.length() == 0
     assert not queue.in_use("key_a", ARRAY)
     queue.counted()
-    assert Seen(connection).lasting - {"warpdesk:workers"} == LASTING
+    assert Snapshot(connection).lasting - {"warpdesk:workers"} == LASTING

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from redis import Redis
 
 from tests.workers.queue.model import FINAL, LIVE, Job, Model
-from tests.workers.queue.seen import Seen
+from tests.workers.queue.snapshot import Snapshot
 from warpdesk.models import BackendWish, Priority
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import HOURLY
@@ -209,9 +209,9 @@ class Service(RuleBasedStateMachine):
         model, owner, key = self.model, wish.owner, wish.idempotency
         self.number += 1
         request = wish.request(f"job_{self.number:04d}")
-        known = None if key is None else model.keys.get((owner, key.key))
+        earlier = None if key is None else model.keys.get((owner, key.key))
         refusal: type[Exception] | None = None
-        if known is None:
+        if earlier is None:
             if any((owner, array) in model.forbidden for array in request.inputs.values()):
                 refusal = InputsGone
             elif wish.bounds is not None and len(model.waiting()) >= wish.bounds.waiting:
@@ -222,22 +222,22 @@ class Service(RuleBasedStateMachine):
                 and len(model.live_of(owner)) >= wish.bounds.waiting - len(model.waiting())
             ):
                 refusal = QuotaReached
-        elif key is not None and known[0] != key.fingerprint:
+        elif key is not None and earlier[0] != key.fingerprint:
             refusal = KeyReused
         if fate == "before":
             return
-        told = request, key, wish.same or None, wish.bounds
+        arguments = request, key, wish.same or None, wish.bounds
         if refusal is not None:
             with pytest.raises(refusal):
-                self.take(fate, lambda queue: queue.enqueue(*told))
+                self.take(fate, lambda queue: queue.enqueue(*arguments))
             return
         if self.waiting:  # still, however long this takes here
             seconds, _ = cast(tuple[int, int], self.redis.time())
             self.redis.zadd(keys.IDLE, dict.fromkeys(self.waiting, float(seconds)))
-        answer = self.take(fate, lambda queue: queue.enqueue(*told))
+        answer = self.take(fate, lambda queue: queue.enqueue(*arguments))
         assert answer is not None
-        if known is not None:
-            assert (answer.job_id, answer.replayed) == (known[1], True)
+        if earlier is not None:
+            assert (answer.job_id, answer.replayed) == (earlier[1], True)
             return
         assert (answer.job_id, answer.replayed) == (request.id, False)
         if key is not None:
@@ -309,7 +309,7 @@ class Service(RuleBasedStateMachine):
             assert sum(job.request.size for job in jobs) <= room
             assert not any(job.strikes or job.apart for job in jobs)
         if not jobs and not wish.only:
-            assert [name for name in _lists(Seen(self.redis)) if wish.gpu or "-gpu-" not in name] == []
+            assert [name for name in _lists(Snapshot(self.redis)) if wish.gpu or "-gpu-" not in name] == []
         for job, got in zip(jobs, held, strict=True):
             assert job.state == "queued"
             assert not job.leader
@@ -379,16 +379,16 @@ class Service(RuleBasedStateMachine):
     def finished(self, job: Held, how: str, got: str) -> None:
         """What an ending answered, by what it should have done. One that comes too late is given up as stale, or learns
         what became of the job by another hand."""
-        known = self.model.jobs[job.id]
+        truth = self.model.jobs[job.id]
         if self.model.runs(job.id, job.attempt):
-            assert got == self.model.finish(known, job.attempt, how, _result(job), len(DELAYS), FAILURE.code)
+            assert got == self.model.finish(truth, job.attempt, how, _result(job), len(DELAYS), FAILURE.code)
         elif got != "stale":
-            assert known.attempt == job.attempt
-            assert (got == "queued") <= (known.state == "queued" and how in ("returned", "apart", "struck", "retry"))
-            assert (got == "dead") <= known.dead
+            assert truth.attempt == job.attempt
+            assert (got == "queued") <= (truth.state == "queued" and how in ("returned", "apart", "struck", "retry"))
+            assert (got == "dead") <= truth.dead
             if got == "done":
-                assert known.state == (how if how in FINAL else "failed")
-                assert known.result == (_result(job) if how == "succeeded" else None)
+                assert truth.state == (how if how in FINAL else "failed")
+                assert truth.result == (_result(job) if how == "succeeded" else None)
 
     @precondition(lambda self: self.past)
     @rule(pick=PICK, how=HOW)
@@ -399,12 +399,12 @@ class Service(RuleBasedStateMachine):
         if not late:
             return
         job = (taken_over or late)[-1 - pick % len(taken_over or late)]
-        before = Seen(self.redis).keys
+        before = Snapshot(self.redis).keys
         (got,) = self.queue.finish([_ending(job, how)]).how
         self.finished(job, how, got)
         assert self.queue.renew([job]) == [job]
         self.queue.progress(job.id, job.attempt, 0.5)
-        assert Seen(self.redis).keys == before
+        assert Snapshot(self.redis).keys == before
 
     @precondition(lambda self: any(self.workers.values()))
     @rule(pick=PICK, how=HOW)
@@ -513,7 +513,7 @@ class Service(RuleBasedStateMachine):
     def time_passes(self, aged: bool) -> None:
         """Until backoffs are over, or until each lane was served very long ago."""
         if not aged:
-            for job_id in Seen(self.redis).members("warpdesk:delayed"):
+            for job_id in Snapshot(self.redis).members("warpdesk:delayed"):
                 self.redis.zadd("warpdesk:delayed", {job_id: 1.0})
         for lane in self.redis.hkeys("warpdesk:served") if aged else ():
             if lane != b"turn":
@@ -527,14 +527,14 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def all_is_as_it_should_be(self) -> None:
-        seen, model = Seen(self.redis), self.model
-        records_are_as_the_model_says(seen, model, self.results)
-        every_job_is_in_one_place(seen, model)
-        sets_agree_with_the_records(seen, model)
-        rings_and_bells_tell_where_jobs_wait(seen)
-        rq_shows_what_waits_and_runs(seen, model)
-        events_are_numbered_and_each_end_is_told_once(seen, model)
-        each_transition_is_counted_once(seen, model)
+        snapshot, model = Snapshot(self.redis), self.model
+        records_are_as_the_model_says(snapshot, model, self.results)
+        every_job_is_in_one_place(snapshot, model)
+        sets_agree_with_the_records(snapshot, model)
+        rings_and_bells_tell_where_jobs_wait(snapshot)
+        rq_shows_what_waits_and_runs(snapshot, model)
+        events_are_numbered_and_each_end_is_told_once(snapshot, model)
+        each_transition_is_counted_once(snapshot, model)
 
     def teardown(self) -> None:
         """One healthy worker ends every job."""
@@ -558,72 +558,72 @@ class Service(RuleBasedStateMachine):
         assert not list(self.redis.scan_iter("rq:wip:*"))
 
 
-def records_are_as_the_model_says(seen: Seen, model: Model, results: dict[str, str]) -> None:
+def records_are_as_the_model_says(snapshot: Snapshot, model: Model, results: dict[str, str]) -> None:
     for job in model.jobs.values():
-        fields = seen.keys[job_key(job.id)]
-        told = (fields["state"], int(fields["attempt"]), int(fields.get("strikes", 0)), fields.get("result"))
-        assert told == (job.state, job.attempt, job.strikes, job.result)
+        fields = snapshot.keys[job_key(job.id)]
+        record = (fields["state"], int(fields["attempt"]), int(fields.get("strikes", 0)), fields.get("result"))
+        assert record == (job.state, job.attempt, job.strikes, job.result)
         assert ("dead" in fields, "erased" in fields) == (job.dead, job.erased)
         assert job.strikes <= MAX_STRIKES
         assert job.attempt - job.forgiven <= MAX_ATTEMPTS
         assert job.commits <= 1
         if job.result is not None:
             assert results.setdefault(job.id, job.result) == job.result
-        assert (job_key(job.id) in seen.lasting) == (job.live or job.dead)
+        assert (job_key(job.id) in snapshot.lasting) == (job.live or job.dead)
 
 
-def every_job_is_in_one_place(seen: Seen, model: Model) -> None:
-    listed = [job_id for ids in _lists(seen).values() for job_id in ids]
-    delayed = seen.members("warpdesk:delayed")
+def every_job_is_in_one_place(snapshot: Snapshot, model: Model) -> None:
+    listed = [job_id for ids in _lists(snapshot).values() for job_id in ids]
+    delayed = snapshot.members("warpdesk:delayed")
     assert len(listed) == len(set(listed))
     assert not delayed & set(listed)
     late = {job.id for job in model.jobs.values() if job.overdue}
     assert model.waiting() - late <= {*listed, *delayed} <= model.waiting()
-    assert seen.members(keys.WAITING) == model.waiting()
-    assert seen.members(LEASES) == model.ids("running")
+    assert snapshot.members(keys.WAITING) == model.waiting()
+    assert snapshot.members(LEASES) == model.ids("running")
     due = {job.id for job in model.jobs.values() if job.state == "queued" and job.deadline is not None}
-    assert seen.members("warpdesk:deadlines") == due
-    assert seen.members(keys.DEAD) == {job.id for job in model.jobs.values() if job.dead}
+    assert snapshot.members("warpdesk:deadlines") == due
+    assert snapshot.members(keys.DEAD) == {job.id for job in model.jobs.values() if job.dead}
 
 
-def sets_agree_with_the_records(seen: Seen, model: Model) -> None:
+def sets_agree_with_the_records(snapshot: Snapshot, model: Model) -> None:
     for owner in OWNERS:
-        assert seen.members(f"{keys.LIVE}{owner}") == model.live_of(owner)
+        assert snapshot.members(f"{keys.LIVE}{owner}") == model.live_of(owner)
         for array in ARRAYS:
-            assert seen.members(uses_key(owner, array)) == model.readers(owner, array)
-        same = seen.keys.get(f"warpdesk:same:{owner}:s")
+            assert snapshot.members(uses_key(owner, array)) == model.readers(owner, array)
+        same = snapshot.keys.get(f"warpdesk:same:{owner}:s")
         assert same == (model.leaders.get((owner, "s")) or None)
     for job in model.jobs.values():
         followers = {follower.id for follower in model.followers(job.id)}
-        assert seen.members(f"warpdesk:followers:{job.id}") == followers
+        assert snapshot.members(f"warpdesk:followers:{job.id}") == followers
 
 
-def rings_and_bells_tell_where_jobs_wait(seen: Seen) -> None:
+def rings_and_bells_tell_where_jobs_wait(snapshot: Snapshot) -> None:
     lanes: dict[str, set[str]] = {}
-    for name in _lists(seen):
+    for name in _lists(snapshot):
         lane, _, owner = name.removeprefix(keys.RQ_QUEUE).rpartition("-")
         lanes.setdefault(lane, set()).add(owner)
     for priority in PRIORITIES:
         for kind, lane in (("any", str(priority)), ("gpu", f"{priority}-gpu")):
-            assert seen.members(f"warpdesk:ring:{lane}") == lanes.get(lane, set())
-            assert lane not in lanes or f"{keys.BELL}{kind}" in seen.keys
+            assert snapshot.members(f"warpdesk:ring:{lane}") == lanes.get(lane, set())
+            assert lane not in lanes or f"{keys.BELL}{kind}" in snapshot.keys
 
 
-def rq_shows_what_waits_and_runs(seen: Seen, model: Model) -> None:
-    shown, running = set(_lists(seen)), set()
-    for name in seen.keys:
+def rq_shows_what_waits_and_runs(snapshot: Snapshot, model: Model) -> None:
+    shown, running = set(_lists(snapshot)), set()
+    for name in snapshot.keys:
         if name.startswith(keys.RQ_STARTED):
             shown.add(keys.RQ_QUEUE + name.removeprefix(keys.RQ_STARTED))
-            running |= {entry.removesuffix(":1") for entry in seen.members(name)}
+            running |= {entry.removesuffix(":1") for entry in snapshot.members(name)}
     assert running == model.ids("running")
-    assert seen.members("rq:queues") == shown
-    records = {name for name in seen.keys if name.startswith("rq:job:")}
+    assert snapshot.members("rq:queues") == shown
+    records = {name for name in snapshot.keys if name.startswith("rq:job:")}
     assert records == {f"rq:job:{job_id}" for job_id in model.ids("queued", "running")}
 
 
-def events_are_numbered_and_each_end_is_told_once(seen: Seen, model: Model) -> None:
+def events_are_numbered_and_each_end_is_told_once(snapshot: Snapshot, model: Model) -> None:
     for job in model.jobs.values():
-        entries = seen.keys.get(events_key(job.id), [])
+        entries = snapshot.keys.get(events_key(job.id), [])
         events = [Event.model_validate_json(fields[1]) for _, fields in entries]
         if job.erased:
             assert events == []
@@ -635,11 +635,11 @@ def events_are_numbered_and_each_end_is_told_once(seen: Seen, model: Model) -> N
             assert not {event.event for event in events} & {"running", "progress"}
 
 
-def each_transition_is_counted_once(seen: Seen, model: Model) -> None:
-    fresh = seen.keys.get(COUNTS_FRESH, {})
+def each_transition_is_counted_once(snapshot: Snapshot, model: Model) -> None:
+    fresh = snapshot.keys.get(COUNTS_FRESH, {})
     hourly = {name: amount for name, amount in fresh.items() if name.partition("|")[0] in HOURLY}
-    hours = [counted for key, counted in seen.keys.items() if key.startswith(f"{COUNTS}:") and key != COUNTS_FRESH]
-    ever = _sum(seen.keys.get(COUNTS, {}), fresh)
+    hours = [counted for key, counted in snapshot.keys.items() if key.startswith(f"{COUNTS}:") and key != COUNTS_FRESH]
+    ever = _sum(snapshot.keys.get(COUNTS, {}), fresh)
     assert ever == model.counts
     assert _sum(*hours, hourly) == {name: amount for name, amount in ever.items() if name.partition("|")[0] in HOURLY}
 
@@ -652,9 +652,9 @@ def _sum(*hashes: dict[str, str]) -> Counter[str]:
     return counted
 
 
-def _lists(seen: Seen) -> dict[str, list[str]]:
+def _lists(snapshot: Snapshot) -> dict[str, list[str]]:
     """The ids in each of RQ's queues."""
-    return {name: value for name, value in seen.keys.items() if name.startswith(keys.RQ_QUEUE)}
+    return {name: value for name, value in snapshot.keys.items() if name.startswith(keys.RQ_QUEUE)}
 
 
 def _result(job: Held) -> str:

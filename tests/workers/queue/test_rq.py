@@ -194,7 +194,7 @@ def queue(plain: Plain) -> JobQueue:
     return JobQueue(plain.connection)
 
 
-def told_by_rq(plain: Plain) -> list[str]:
+def rq_info(plain: Plain) -> list[str]:
     """What `rq info` prints of every queue and worker. It runs RQ's clean-up of all its registries first."""
     with (plain.home / "info.txt").open("w") as file:
         command = [sys.executable, "-m", "rq.cli", "info", "--url", plain.url, "--raw"]
@@ -202,7 +202,7 @@ def told_by_rq(plain: Plain) -> list[str]:
     return sorted((plain.home / "info.txt").read_text().splitlines())
 
 
-def told_by_the_exporter(plain: Plain) -> dict[str, tuple[int, int]]:
+def exporter_counts(plain: Plain) -> dict[str, tuple[int, int]]:
     """Jobs that wait and that run, by queue, as rq-exporter 3.1 counts them.
 
     The calls are its own. The package asks for redis-py below 6 and cannot be installed beside this one.
@@ -244,12 +244,12 @@ def test_rq_info_and_the_exporter_count_our_jobs_right_and_change_nothing(plain:
     queue.enqueue(request(11, backend="gpu"))
 
     before = everything(plain)
-    assert told_by_rq(plain) == [
+    assert rq_info(plain) == [
         "queue warpdesk-batch-gpu-key_a 1, 0 executing, 0 finished, 0 failed",
         "queue warpdesk-batch-key_a 2, 4 executing, 0 finished, 0 failed",
         "queue warpdesk-realtime-key_b 1, 0 executing, 0 finished, 0 failed",
     ]
-    assert told_by_the_exporter(plain) == {
+    assert exporter_counts(plain) == {
         "warpdesk-batch-gpu-key_a": (1, 0),
         "warpdesk-batch-key_a": (2, 4),
         "warpdesk-realtime-key_b": (1, 0),
@@ -264,7 +264,7 @@ def test_rq_info_and_the_exporter_count_our_jobs_right_and_change_nothing(plain:
     states = {number: getattr(queue.get(f"job_{number:04d}"), "state", None) for number in range(1, 12)}
     assert states == {**dict.fromkeys(range(1, 12), "succeeded"), 5: "failed", 6: "queued"}
     assert [letter.request.id for letter in queue.dead_letters(10)] == ["job_0005"]
-    assert told_by_rq(plain) == []
+    assert rq_info(plain) == []
 
 
 def test_rq_info_beside_a_working_worker_counts_what_it_did_and_harms_no_job(desk: Desk, tmp_path: Path) -> None:
@@ -275,14 +275,14 @@ def test_rq_info_beside_a_working_worker_counts_what_it_did_and_harms_no_job(des
         held, _ = desk.nap(gate=gate)
         jobs = [desk.submit() for _ in range(20)]
         plain.connection.zadd(LEASES, {held: 1.0})
-        told = told_by_rq(plain)
+        lines = rq_info(plain)
         name = f"warpdesk-batch-{OWNER}"
-        assert told[0] == f"queue {name} 20, 1 executing, 0 finished, 0 failed"
-        assert told_by_the_exporter(plain) == {name: (20, 1)}
+        assert lines[0] == f"queue {name} 20, 1 executing, 0 finished, 0 failed"
+        assert exporter_counts(plain) == {name: (20, 1)}
         (worker,) = Worker.all(plain.connection)
         assert (worker.name, worker.get_state()) == (report.name, "busy")
     while not all(state_of(desk, job).final for job in jobs):
-        told_by_rq(plain)
+        rq_info(plain)
     assert {desk.wait(job).state for job in (held, *jobs)} == {State.SUCCEEDED}
     (worker,) = Worker.all(plain.connection)
     assert (worker.successful_job_count, worker.failed_job_count) == (21, 0)

@@ -193,15 +193,15 @@ def test_finished_results_survive_a_power_cut(power: Disk, way: str, count: int)
 
 def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that are forced from now on, by the names they have at that moment."""
-    seen: list[str] = []
+    paths: list[str] = []
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
-        seen.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        paths.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    return seen
+    return paths
 
 
 @pytest.mark.parametrize(("size", "unique"), [(40_000, False), (2, True)], ids=["large", "of an id of its own"])
@@ -210,28 +210,28 @@ def test_contents_that_prove_nothing_are_forced_before_the_moves_that_show_them_
 ) -> None:
     store = SpoolStore(tmp_path)
     put(store, np.zeros(2))  # it makes the owner's directory
-    seen = forced(monkeypatch)
+    paths = forced(monkeypatch)
 
     def force_all_of(path: Path) -> bool:
-        seen.extend(map(str, path.iterdir()))
+        paths.extend(map(str, path.iterdir()))
         return True
 
     monkeypatch.setattr(disk, "_force_all_of", force_all_of)
     stored = put(store, np.ones(size), unique=unique)
-    content, description, moves = map(Path, seen)
+    content, description, moves = map(Path, paths)
     assert content.parent == description.parent == tmp_path / "uploads"
     assert moves == store.path(A, stored.id).parent
 
 
 def test_with_durability_everysec_nothing_is_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     store = SpoolStore(tmp_path, "everysec")
-    seen = forced(monkeypatch)
-    monkeypatch.setattr(disk, "_force_all_of", lambda path: seen.append(str(path)))
+    paths = forced(monkeypatch)
+    monkeypatch.setattr(disk, "_force_all_of", lambda path: paths.append(str(path)))
     stored = put(store, np.ones(2))
     store.finish_results(results(store, 2))
     store.delete(A, stored.id)
     store.delete_result("job_0.1")
-    assert seen == []
+    assert paths == []
 
 
 @pytest.mark.parametrize(

@@ -259,9 +259,9 @@ def test_two_processes_share_one_secret(store: SpoolStore, tmp_path: Path) -> No
     assert put(again, array).id == put(store, array).id
 
 
-@pytest.mark.parametrize(("damage", "told"), [(None, "is gone"), (b"", "has 0 bytes"), (b"x" * 31, "has 31 bytes")])
+@pytest.mark.parametrize(("damage", "problem"), [(None, "is gone"), (b"", "has 0 bytes"), (b"x" * 31, "has 31 bytes")])
 def test_a_store_whose_secret_is_lost_is_refused(
-    store: SpoolStore, tmp_path: Path, damage: bytes | None, told: str
+    store: SpoolStore, tmp_path: Path, damage: bytes | None, problem: str
 ) -> None:
     put(store, np.arange(3.0))
     secret = tmp_path / "spool" / "secret"
@@ -270,7 +270,7 @@ def test_a_store_whose_secret_is_lost_is_refused(
         secret.write_bytes(damage)
 
     for _ in range(2):
-        with pytest.raises(UnusableStore, match=f"the store's secret {secret} {told}.*put it back from a backup"):
+        with pytest.raises(UnusableStore, match=f"the store's secret {secret} {problem}.*put it back from a backup"):
             SpoolStore(tmp_path / "spool")
 
 

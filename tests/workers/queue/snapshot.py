@@ -18,7 +18,7 @@ return cjson.encode(answer)  -- redis-py reads one string sooner than very many
 """
 
 
-class Seen:
+class Snapshot:
     """Keys with their values: sorted sets are dictionaries of text, streams are lists of numbers and fields."""
 
     def __init__(self, connection: Redis) -> None:
