@@ -27,11 +27,11 @@ def save(path: Path, device: Device, counts: Mapping[str, int], seconds: float, 
 
 
 def _described(device: Device) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": device.name, "architecture": device.architecture}
+    facts: dict[str, Any] = {"name": device.name, "architecture": device.architecture}
     if device.cupy is not None:
         version = device.cupy.cuda.runtime.driverGetVersion()
-        told["cuda_of_driver"] = f"{version // 1000}.{version % 1000 // 10}"
+        facts["cuda_of_driver"] = f"{version // 1000}.{version % 1000 // 10}"
     cubins = getattr(device, "cubins", None)  # CuPy's device alone compiles
     if cubins is not None:
-        told |= {"nvrtc": cubins.compiler.version, "compiled": cubins.counts.compiled, "found": cubins.counts.found}
-    return told
+        facts |= {"nvrtc": cubins.compiler.version, "compiled": cubins.counts.compiled, "found": cubins.counts.found}
+    return facts

@@ -27,11 +27,11 @@ def threads(count: int) -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-def assert_forward(told: list[float], at_least: int) -> None:
-    assert len(told) >= at_least
-    assert told == sorted(set(told))
-    assert told[0] > 0
-    assert told[-1] == pytest.approx(1.0)
+def assert_forward(parts: list[float], at_least: int) -> None:
+    assert len(parts) >= at_least
+    assert parts == sorted(set(parts))
+    assert parts[0] > 0
+    assert parts[-1] == pytest.approx(1.0)
 
 
 def test_where_nobody_listens_a_report_is_nothing() -> None:
@@ -43,8 +43,8 @@ def test_where_nobody_listens_a_report_is_nothing() -> None:
 
 
 def test_a_stage_is_a_part_of_what_is_around_it() -> None:
-    told: list[float] = []
-    with progress.telling(told.append):
+    parts: list[float] = []
+    with progress.telling(parts.append):
         progress.report(0.125)
         with progress.stage(0.25, 0.75):
             progress.report(0.5)
@@ -52,32 +52,32 @@ def test_a_stage_is_a_part_of_what_is_around_it() -> None:
                 progress.report(0.5)
         progress.report(1.0)
     progress.report(0.9)
-    assert told == [0.125, 0.5, 0.625, 1.0]
+    assert parts == [0.125, 0.5, 0.625, 1.0]
 
 
 def test_a_job_never_goes_back() -> None:
-    told: list[float] = []
-    with progress.telling(told.append):
+    parts: list[float] = []
+    with progress.telling(parts.append):
         for done in (0.0, 0.25, 0.5, 0.125, 0.5, 0.75, 1.0, 1.5):  # as one that begins again on the CPU
             progress.report(done)
-    assert told == [0.25, 0.5, 0.75, 1.0]
+    assert parts == [0.25, 0.5, 0.75, 1.0]
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_shared_tasks_are_told_as_they_end_in_the_thread_of_whoever_asked(count: int) -> None:
-    told: list[tuple[float, str]] = []
+    parts: list[tuple[float, str]] = []
     done = np.zeros(1000, int)
 
     def run(first: int, end: int) -> None:
         done[first:end] += 1
 
-    with threads(count), progress.telling(lambda part: told.append((part, threading.current_thread().name))):
+    with threads(count), progress.telling(lambda part: parts.append((part, threading.current_thread().name))):
         share(done.size, run)
     assert done.tolist() == [1] * 1000
-    assert {name for _, name in told} == {threading.current_thread().name}
-    assert told[-1][0] == 1.0  # whoever did the last of it
+    assert {name for _, name in parts} == {threading.current_thread().name}
+    assert parts[-1][0] == 1.0  # whoever did the last of it
     if count == 1:
-        assert_forward([part for part, _ in told], 30)
+        assert_forward([part for part, _ in parts], 30)
 
 
 def test_alone_on_a_core_tasks_that_nobody_listens_to_are_not_cut() -> None:
@@ -92,19 +92,19 @@ def test_alone_on_a_core_tasks_that_nobody_listens_to_are_not_cut() -> None:
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_chunks_are_told_as_they_end_on_a_device(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "PART", 1000)
-    device, told, done = EmulatedDevice(), list[float](), np.zeros(50, int)
+    device, parts, done = EmulatedDevice(), list[float](), np.zeros(50, int)
     device.lanes = lanes
 
     def work(first: int, end: int) -> None:
         done[first:end] += 1
 
-    with progress.telling(told.append):
+    with progress.telling(parts.append):
         chunks.run(device, Grid(50, 1000, 0), work, overlap=True)
     assert done.tolist() == [1] * 50
     if lanes == 1:
-        assert_forward(told, chunks._LEAST_PARTS - 4)
+        assert_forward(parts, chunks._LEAST_PARTS - 4)
     else:
-        assert told == sorted(set(told))
+        assert parts == sorted(set(parts))
 
 
 def _market(**more: Any) -> dict[str, Any]:
@@ -127,13 +127,13 @@ def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_the_cpu(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warpdesk_server.kernels.monte_carlo.spec.CHUNK", 4096)
-    told: list[float] = []
+    parts: list[float] = []
     with threads(1):
         silent = case.run()
-        with progress.telling(told.append):
-            heard = case.run()
-    assert_same(case, silent, heard)
-    assert_forward(told, 4)
+        with progress.telling(parts.append):
+            with_listener = case.run()
+    assert_same(case, silent, with_listener)
+    assert_forward(parts, 4)
 
 
 @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_a_device(
 ) -> None:
     monkeypatch.setattr("warpdesk_server.kernels.vector.spec.CHUNK", 2000)
     monkeypatch.setattr("warpdesk_server.kernels.indicators.spec.CHUNK_BARS", 8000)
-    device, told = EmulatedDevice(), list[float]()
+    device, parts = EmulatedDevice(), list[float]()
     silent = case.run(device)
-    with progress.telling(told.append):
-        heard = case.run(device)
-    assert_same(case, silent, heard)
-    assert_forward(told, 4)
+    with progress.telling(parts.append):
+        with_listener = case.run(device)
+    assert_same(case, silent, with_listener)
+    assert_forward(parts, 4)
 
 
 def test_what_all_parts_need_is_not_copied_again_and_again_to_be_heard() -> None:

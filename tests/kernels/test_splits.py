@@ -242,7 +242,7 @@ def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     operation, random = OPERATIONS[name], np.random.default_rng(list(name.encode()))
-    device, seen = RememberingDevice(), Counter[str]()
+    device, outcomes = RememberingDevice(), Counter[str]()
     private = operation.randomness == "private" or any(given.secret for given in operation.inputs)
     wanted = math.ceil(SCHEDULES / len(OPERATIONS) / REQUESTS)
     for _ in range(REQUESTS):
@@ -262,12 +262,12 @@ def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: p
                 outcome = "refused"
             if private:
                 assert device.uncleared == 0
-            seen[outcome] += 1
+            outcomes[outcome] += 1
             if answered == wanted:
                 break
-    assert seen["in parts"] + seen["in one piece"] >= SCHEDULES / len(OPERATIONS)
-    assert seen["in parts"] > seen["in one piece"], seen
-    assert seen["refused"] < seen["in parts"], seen
+    assert outcomes["in parts"] + outcomes["in one piece"] >= SCHEDULES / len(OPERATIONS)
+    assert outcomes["in parts"] > outcomes["in one piece"], outcomes
+    assert outcomes["refused"] < outcomes["in parts"], outcomes
     assert device.computed < device.calls / 5, "or this takes long"
 
 

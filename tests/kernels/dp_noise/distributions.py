@@ -47,12 +47,12 @@ def failures(sample: npt.NDArray[np.int64], pmf: npt.NDArray[np.float64]) -> set
 def shifts(sample: npt.NDArray[np.int64], pmf: npt.NDArray[np.float64]) -> dict[str, float]:
     """How many standard deviations a sample's means lie from those of P."""
     n = np.arange(len(pmf), dtype=np.float64) - len(pmf) // 2
-    value, told = sample.astype(np.float64), {}
+    value, deviations = sample.astype(np.float64), {}
     for name, function in _STATISTICS.items():
         mean = (pmf * function(n)).sum()
         spread = ((pmf * function(n) ** 2).sum() - mean**2) ** 0.5
-        told[name] = float((function(value).mean() - mean) / spread * len(sample) ** 0.5)
-    return told
+        deviations[name] = float((function(value).mean() - mean) / spread * len(sample) ** 0.5)
+    return deviations
 
 
 def expected_shift(name: str, wrong: npt.NDArray[np.float64], pmf: npt.NDArray[np.float64], count: int) -> float:

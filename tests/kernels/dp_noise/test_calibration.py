@@ -56,8 +56,8 @@ def test_delta_is_the_sum_over_the_pmf_and_never_below_it(k: int, moves: float, 
     exact = _exact_delta(2**k, moved, Fraction(epsilon))
     with calibration._lock:
         calibration._mp.prec = 200
-        told = calibration._delta(k, moved, Fraction(epsilon))
-    assert exact <= mpmath.mpf(told.numerator) / told.denominator <= exact * (1 + mpmath.mpf(2) ** (14 - 4 * k))
+        bound = calibration._delta(k, moved, Fraction(epsilon))
+    assert exact <= mpmath.mpf(bound.numerator) / bound.denominator <= exact * (1 + mpmath.mpf(2) ** (14 - 4 * k))
 
 
 def test_the_sum_over_the_pmf_is_what_accounting_libraries_say_and_the_continuous_formula_is_below_it() -> None:
@@ -68,10 +68,10 @@ def test_the_sum_over_the_pmf_is_what_accounting_libraries_say_and_the_continuou
 
 # dp-accounting 0.6.0, pld.from_discrete_gaussian_mechanism at loss intervals of 1e-5, to which it rounds.
 @pytest.mark.parametrize(
-    ("k", "moved", "delta", "told"), [(6, 20, "1e-6", 1.3501273849165703), (6, 16, "1e-9", 1.3956255707827243)]
+    ("k", "moved", "delta", "epsilon"), [(6, 20, "1e-6", 1.3501273849165703), (6, 16, "1e-9", 1.3956255707827243)]
 )
-def test_the_epsilon_of_a_move_is_that_of_dp_accounting(k: int, moved: int, delta: str, told: float) -> None:
-    assert abs(epsilon_of_move(k, moved, Fraction(delta)) - told) < 1e-5
+def test_the_epsilon_of_a_move_is_that_of_dp_accounting(k: int, moved: int, delta: str, epsilon: float) -> None:
+    assert abs(epsilon_of_move(k, moved, Fraction(delta)) - epsilon) < 1e-5
 
 
 # (epsilon, delta, sigma) of Balle and Wang's mechanism for a sensitivity of 1, by mpmath in 50 digits. On a fine grid
@@ -174,9 +174,9 @@ def test_rho_is_told_in_the_epsilon_of_opendp(rho: float, digits: int) -> None:
     space = prelude.atom_domain(T=float, nan=False), prelude.absolute_distance(T=float)
     scale = (1 / (2 * rho)) ** 0.5
     curve = prelude.c.make_zCDP_to_approxDP(prelude.m.make_gaussian(*space, scale=scale)).map(1.0)
-    told = curve.epsilon(10.0**-digits)
+    reference = curve.epsilon(10.0**-digits)
     ours = float(epsilon_of_rho(Fraction(1 / (2 * scale**2)), Fraction(1, 10**digits)))
-    assert ours == pytest.approx(told, rel=1e-6, abs=1e-9)
+    assert ours == pytest.approx(reference, rel=1e-6, abs=1e-9)
 
 
 def test_nothing_is_left_for_budgets_that_no_noise_of_64_bits_keeps() -> None:
@@ -200,12 +200,12 @@ def _least_beyond(pmf: Any, share: Fraction) -> int:
 
 # What a request comes to: mechanism, shape, and how many coordinates may move.
 
-_ASKED = {"mechanism": "discrete_gaussian", "mode": "records", "unaccounted": True}
+_REQUEST = {"mechanism": "discrete_gaussian", "mode": "records", "unaccounted": True}
 _BUDGET = "budget_" + 32 * "b"
 
 
 def _params(**given: Any) -> DpNoise:
-    return DpNoise.model_validate({**_ASKED, "neighbouring": "add_remove", **given}, strict=False)
+    return DpNoise.model_validate({**_REQUEST, "neighbouring": "add_remove", **given}, strict=False)
 
 
 _CLIP = {"clip": {"norm": "l2", "bound": "1.5"}}

@@ -100,9 +100,9 @@ def test_no_number_told_understates_the_budget_or_overstates_the_noise(
 @pytest.mark.parametrize(("epsilon", "steps"), [("1e-10", 109), ("2e-11", 21)])
 def test_a_coarse_grid_is_told(epsilon: str, steps: int) -> None:
     coarse, fine = (_records("linf", "1", epsilon=each) for each in (epsilon, "1"))
-    told = describe(coarse, plan(coarse, (10,)))
-    assert told["sensitivity"]["grid_units"] == steps
-    assert f"The grid is coarse: the sensitivity is {steps} steps of it." in told["statement"]
+    description = describe(coarse, plan(coarse, (10,)))
+    assert description["sensitivity"]["grid_units"] == steps
+    assert f"The grid is coarse: the sensitivity is {steps} steps of it." in description["statement"]
     assert "coarse" not in describe(fine, plan(fine, (10,)))["statement"]
 
 
@@ -112,13 +112,13 @@ def test_a_budget_of_more_bits_than_a_float_is_told_by_the_float_above_it() -> N
 
 
 def _assert_careful(params: DpNoise, name: str, width: int) -> None:
-    told = describe(params, plan(params, (10, width)))
-    exact = Fraction(told["spent"][name]["exact"])
-    in_words = re.search(rf" {name} = (\S+) for .* noise at scale (\S+)\. ", told["statement"])
+    description = describe(params, plan(params, (10, width)))
+    exact = Fraction(description["spent"][name]["exact"])
+    in_words = re.search(rf" {name} = (\S+) for .* noise at scale (\S+)\. ", description["statement"])
     assert in_words is not None
     assert exact <= Fraction(in_words[1]) <= exact * (1 + Fraction(1, 10**11))
-    assert exact <= Fraction(told["spent"][name]["value"]) <= exact * (1 + Fraction(1, 2**52))
-    scale = Fraction(told["scale"]["exact"])
+    assert exact <= Fraction(description["spent"][name]["value"]) <= exact * (1 + Fraction(1, 2**52))
+    scale = Fraction(description["scale"]["exact"])
     assert scale * (1 - Fraction(1, 10**11)) <= Fraction(in_words[2]) <= scale
 
 
@@ -183,21 +183,21 @@ def test_rounding_costs_an_aggregate_no_more_than_was_added_for_it(
 def test_rounding_adds_one_grid_step_a_coordinate_in_l1() -> None:
     params = _aggregate("l1", "1", epsilon="1")
     made = plan(params, (7,))
-    told = describe(params, made)["sensitivity"]
-    assert told["grid_units"] == 2**20
-    assert Fraction(told["grid_units"]) - 7 >= made.steps >= Fraction(told["grid_units"]) - 8
+    sensitivity = describe(params, made)["sensitivity"]
+    assert sensitivity["grid_units"] == 2**20
+    assert Fraction(sensitivity["grid_units"]) - 7 >= made.steps >= Fraction(sensitivity["grid_units"]) - 8
 
 
 @_settings
 @given(_NORMS, _AMOUNTS, _AMOUNTS, st.booleans())
 def test_what_is_charged_is_what_was_asked(norm: str, bound: str, amount: str, laplace: bool) -> None:
-    name, asked = ("epsilon" if laplace else "rho"), Fraction(amount)
+    name, budget = ("epsilon" if laplace else "rho"), Fraction(amount)
     spent = _spend(_records(norm, bound, "replace_one", **{name: amount}))
     assert spent.neighbouring == "replace_one"
     if laplace:
-        assert (spent.pure, spent.approx, spent.zcdp) == (asked, (asked, 0), asked**2 / 2)
+        assert (spent.pure, spent.approx, spent.zcdp) == (budget, (budget, 0), budget**2 / 2)
     else:
-        assert (spent.pure, spent.approx, spent.zcdp) == (None, None, asked)
+        assert (spent.pure, spent.approx, spent.zcdp) == (None, None, budget)
 
 
 @_settings

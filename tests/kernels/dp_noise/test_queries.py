@@ -79,13 +79,13 @@ def test_sum_and_count_share_one_charge_evenly(amount: dict[str, Any]) -> None:
     spent = Fraction(answer["spent"][name]["exact"])
     assert summed + counted == spent
     assert summed == pytest.approx(counted, rel=1e-3)
-    asked = Fraction(amount.get(name) or 0)
-    assert asked == 0 or asked * Fraction(999, 1000) < spent <= asked
+    budget = Fraction(amount.get(name) or 0)
+    assert budget == 0 or budget * Fraction(999, 1000) < spent <= budget
     charged = OPERATION.spend and OPERATION.spend(
         OPERATION.validate({**_MEAN, **amount, **_BUDGET}, _info(50, 4)), _info(50, 4)
     )
     assert charged is not None
-    assert (charged.pure if name == "epsilon" else charged.zcdp) == (asked or spent)
+    assert (charged.pure if name == "epsilon" else charged.zcdp) == (budget or spent)
     assert "each of which spent one half" in answer["statement"]
 
 

@@ -439,12 +439,12 @@ def test_what_is_charged_is_what_was_asked_under_the_relation_asked_for() -> Non
 def test_an_epsilon_and_a_delta_are_the_rho_that_keeps_them() -> None:
     given = {"updates": ArrayInfo("float32", (10, 3))}
     epsilon, delta = Fraction(3), Fraction(1, 10**6)
-    asked = {**NOISE, "rho": None, "epsilon": "3", "delta": "1e-6"}
-    spent = _spend({"dp": asked, "budget": _BUDGET}, **given)
+    dp = {**NOISE, "rho": None, "epsilon": "3", "delta": "1e-6"}
+    spent = _spend({"dp": dp, "budget": _BUDGET}, **given)
     assert spent is not None
     assert spent.approx == (epsilon, delta)
     assert spent.zcdp == rho_of(epsilon, delta)
-    answer = run({"dp": asked, "unaccounted": True}, updates=np.ones((4, 2)))
+    answer = run({"dp": dp, "unaccounted": True}, updates=np.ones((4, 2)))
     assert Fraction(answer["spent"]["epsilon"]["exact"]) == 3
     assert Fraction(answer["spent"]["rho"]["exact"]) <= spent.zcdp
     assert "(epsilon, delta)-differentially private with epsilon = 3 and delta = 0.000001" in answer["statement"]

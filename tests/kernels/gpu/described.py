@@ -53,11 +53,11 @@ class ChoosyDevice(DescribedDevice):
     def __init__(self, choice: int) -> None:
         super().__init__(DESCRIPTIONS[-1])
         self._choice = choice
-        self._asked = 0
+        self._calls = 0
 
     def held(self, *_shape: int) -> int:
-        asked, self._asked = self._asked, self._asked + 1
-        return int(asked == self._choice)
+        number, self._calls = self._calls, self._calls + 1
+        return int(number == self._choice)
 
 
 class _DescribedKernel:

@@ -338,20 +338,20 @@ def test_lanes_launch_kernels_beside_each_other(two_lanes: EmulatedDevice) -> No
 
 
 def test_a_part_is_reserved_before_it_starts() -> None:
-    device, seen = EmulatedDevice(memory=FIXED + 3 * EACH), []
-    chunks.run(device, Grid(5, EACH, FIXED), lambda first, end: seen.append(device.memory.unreserved()))
-    assert seen == [0, EACH]
+    device, free_bytes = EmulatedDevice(memory=FIXED + 3 * EACH), []
+    chunks.run(device, Grid(5, EACH, FIXED), lambda first, end: free_bytes.append(device.memory.unreserved()))
+    assert free_bytes == [0, EACH]
 
 
 @pytest.mark.timeout(60)
 def test_no_two_threads_take_the_same_bytes() -> None:
     device = EmulatedDevice(memory=4 * EACH)
-    holding, asked = threading.Event(), threading.Event()
+    holding, release = threading.Event(), threading.Event()
 
     def hold() -> None:
         with device.memory.reserve(3 * EACH):
             holding.set()
-            asked.wait(30)
+            release.wait(30)
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -361,9 +361,9 @@ def test_no_two_threads_take_the_same_bytes() -> None:
         assert device.memory.unreserved() == 0
     with pytest.raises(OutOfMemory, match="needed 1001 bytes, limit 4000 bytes, free 1000 bytes"):
         device.memory.reserve(EACH + 1).__enter__()
-    threading.Timer(0.05, asked.set).start()
+    threading.Timer(0.05, release.set).start()
     with device.memory.reserve(2 * EACH, patience=3600):
-        assert asked.is_set()
+        assert release.is_set()
     thread.join()
     assert device.memory.unreserved() == 4 * EACH
 

@@ -66,17 +66,17 @@ def test_a_kernel_includes_only_our_device_headers(tmp_path: Path, what: str) ->
 def test_parameters_read_from_the_text_are_those_a_compiler_sees(source: Source) -> None:
     module = load(compile_source(source))
     for name, entry in module.kernels.items():
-        read, seen = parameters(inline(source), name), deduced(entry)
+        read, actual = parameters(inline(source), name), deduced(entry)
         assert read is not None, name
-        assert [_blurred(one, two) for one, two in zip(read, seen, strict=True)] == list(read), name
+        assert [_blurred(one, two) for one, two in zip(read, actual, strict=True)] == list(read), name
         assert any(one.kind for one in read), name
 
 
-def _blurred(read: Parameter, seen: Parameter) -> Parameter:
+def _blurred(read: Parameter, actual: Parameter) -> Parameter:
     """What the compiler saw, without what the text left open."""
-    if seen.kind == "p" and read.kind == "p" and not read.pointee:
+    if actual.kind == "p" and read.kind == "p" and not read.pointee:
         return Parameter("p", 8)
-    return seen if read.kind else Parameter("", 0)
+    return actual if read.kind else Parameter("", 0)
 
 
 def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:

@@ -142,9 +142,9 @@ def test_what_nvrtc_looks_for_by_name_is_loaded_from_beside_it(tmp_path: Path) -
 
 
 def test_what_a_wheel_says_is_what_the_library_answers(real: Nvrtc) -> None:
-    asked = Nvrtc(real.path)
-    assert real.version.startswith(asked.version + ".") or real.version == asked.version
-    assert asked.calls == 1
+    library = Nvrtc(real.path)
+    assert real.version.startswith(library.version + ".") or real.version == library.version
+    assert library.calls == 1
 
 
 def test_a_source_becomes_machine_code_for_its_architecture(real: Nvrtc) -> None:
@@ -190,8 +190,8 @@ def test_a_gpu_of_a_major_version_that_nvrtc_does_not_know_is_an_error_with_the_
 
 
 def test_what_is_made_for_an_older_gpu_is_the_code_of_the_older_one(real: Nvrtc) -> None:
-    text, known = inline(CANARY), real.architectures()
-    later = next(number for number in range(101, 110) if f"sm_{number}" not in known)
+    text, architectures = inline(CANARY), real.architectures()
+    later = next(number for number in range(101, 110) if f"sm_{number}" not in architectures)
     cubin = real.compile(text, "canary.cu", f"sm_{later}").cubin
     assert cubin == real.compile(text, "canary.cu", real.target(f"sm_{later}")).cubin
 

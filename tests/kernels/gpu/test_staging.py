@@ -32,11 +32,11 @@ def opened(
 
 def at_once(cores: int) -> Callable[[], None]:
     """Let the first copies of so many threads wait for each other: so each has one, before another has all."""
-    barrier, seen = threading.Barrier(cores), set()
+    barrier, idents = threading.Barrier(cores), set()
 
     def wait() -> None:
-        if threading.get_ident() not in seen:
-            seen.add(threading.get_ident())
+        if threading.get_ident() not in idents:
+            idents.add(threading.get_ident())
             barrier.wait(20)
 
     return wait
@@ -128,7 +128,7 @@ def test_what_does_not_lie_in_rows_goes_up_too(monkeypatch: pytest.MonkeyPatch, 
 
 # What a copy meets, and what the job is told. An error of a kernel is met by whoever waits next.
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [(1, LaunchFailed), (719, DeviceLost), ("of a kernel", DeviceLost), ("of the host", MemoryError)],
 )
 @pytest.mark.parametrize("way", ["up", "down"])
@@ -140,16 +140,16 @@ def test_a_copy_that_fails_leaves_nothing_behind_and_no_thread_at_work_and_the_n
     after: int,
     way: str,
     error: int | str,
-    told: type[Exception],
+    expected: type[Exception],
 ) -> None:
     device, machine = opened(monkeypatch, tmp_path, cores)
     given = np.full((12, PIECE // 8), 2.0)
     array, host, before = device.to_device(given), np.empty_like(given), device.memory.used()
-    asked: list[int] = []
+    copies: list[int] = []
 
     def copying() -> None:
-        asked.append(threading.get_ident())
-        if len(asked) <= after:
+        copies.append(threading.get_ident())
+        if len(copies) <= after:
             return
         if error == "of a kernel":
             machine.sync_error = 700
@@ -157,11 +157,11 @@ def test_a_copy_that_fails_leaves_nothing_behind_and_no_thread_at_work_and_the_n
             raise CUDARuntimeError(error) if isinstance(error, int) else MemoryError(error)
 
     def failing() -> None:
-        asked.clear()
+        copies.clear()
         machine.copying = copying
-        with pytest.raises(told):
+        with pytest.raises(expected):
             device.to_host(array, host) if way == "down" else device.to_device(given)
-        machine.sync_error, machine.copying = None, lambda: asked.append(0)
+        machine.sync_error, machine.copying = None, lambda: copies.append(0)
         assert device.memory.used() == before, "what was made for it is gone"
 
     failing()
@@ -170,7 +170,7 @@ def test_a_copy_that_fails_leaves_nothing_behind_and_no_thread_at_work_and_the_n
     failing()
     other = np.random.default_rng(2).standard_normal(given.shape)
     np.testing.assert_array_equal(device.to_host(device.to_device(other), host), other)
-    assert asked[-24:] == [0] * 24, "no thread went on with what had failed"
+    assert copies[-24:] == [0] * 24, "no thread went on with what had failed"
     device.forget()
     assert left(machine) == 0
 
@@ -232,7 +232,7 @@ def test_a_result_is_copied_into_its_place(device: Device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "said"),
+    ("out", "message"),
     [
         (np.zeros((2, 3), np.float32), r"float64 of shape \(2, 3\) cannot be copied into float32 of shape \(2, 3\)"),
         (np.zeros(6), r"float64 of shape \(2, 3\) cannot be copied into float64 of shape \(6,\)"),
@@ -242,10 +242,10 @@ def test_a_result_is_copied_into_its_place(device: Device) -> None:
         ([[0.0] * 3] * 2, "what a device computed is copied into NumPy arrays, got list"),
     ],
 )
-def test_a_place_that_does_not_fit_is_refused_before_anything_is_copied(device: Device, out: Any, said: str) -> None:
+def test_a_place_that_does_not_fit_is_refused_before_anything_is_copied(device: Device, out: Any, message: str) -> None:
     array = device.to_device(np.arange(1, 7.0).reshape(2, 3))
     device.times()
-    with pytest.raises(TypeError, match=said):
+    with pytest.raises(TypeError, match=message):
         device.to_host(array, out)
     assert not np.any(out)
     assert device.times().copy == 0

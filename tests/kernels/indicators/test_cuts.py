@@ -68,15 +68,15 @@ def test_however_a_job_is_run_its_pieces_are_its_bars_each_once(
     rows: int, time: int, bars: int, data: st.DataObject
 ) -> None:
     cut = Cut(rows, time, bars)
-    seen = np.zeros((rows, time), int)
+    visits = np.zeros((rows, time), int)
     first = 0
     while first < cut.chunks:
         end = data.draw(st.integers(first + 1, cut.chunks))
         for piece in cut.pieces(first, end):
-            seen[piece.row : piece.end_row, piece.begin : piece.end] += 1
+            visits[piece.row : piece.end_row, piece.begin : piece.end] += 1
             assert not cut.in_time or piece.begin % TILE == 0
         first = end
-    assert (seen == 1).all()
+    assert (visits == 1).all()
 
 
 @given(st.integers(1, 200), st.integers(1, 9 * TILE), st.integers(1, 5 * TILE))

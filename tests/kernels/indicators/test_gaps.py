@@ -71,10 +71,10 @@ def test_skip_is_the_indicator_of_the_bars_that_have_a_price(name: str, share: f
     prices = walk(3, 2 * TILE + 100, seed=4, gaps=share)
     got = compute(name, prices, period=9, nan_policy="skip")
     for row, series in enumerate(prices):
-        known = ~np.isnan(series)
-        for output, values in compute(name, series[known], period=9).items():
-            np.testing.assert_array_equal(got[output][row, known], values)
-            assert np.isnan(got[output][row, ~known]).all()
+        present = ~np.isnan(series)
+        for output, values in compute(name, series[present], period=9).items():
+            np.testing.assert_array_equal(got[output][row, present], values)
+            assert np.isnan(got[output][row, ~present]).all()
 
 
 @pytest.mark.parametrize("name", ALL)

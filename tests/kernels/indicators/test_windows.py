@@ -55,8 +55,8 @@ def on_device(name: str, prices: Array, period: int, device: Device, part: Part 
 def assert_same_bytes(got: list[Array], expected: list[Array]) -> None:
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-        known = ~np.isnan(other)
-        np.testing.assert_array_equal(np.signbit(one[known]), np.signbit(other[known]))
+        present = ~np.isnan(other)
+        np.testing.assert_array_equal(np.signbit(one[present]), np.signbit(other[present]))
 
 
 def prices_of(rows: int, time: int, dtype: str, seed: int) -> Array:

@@ -147,14 +147,14 @@ def test_no_chunk_is_missing_from_a_cut_and_none_is_there_twice(monkeypatch):
     for a_shape, b_shape in SHAPES:
         whole = spec.cut(spec.dimensions(a_shape, b_shape), 4)
         for first, end in ((0, whole.chunks), (whole.chunks // 3, whole.chunks)):
-            seen = [np.zeros((whole.size.batch, whole.size.m, whole.size.n), int) for _ in range(2)]
+            visits = [np.zeros((whole.size.batch, whole.size.m, whole.size.n), int) for _ in range(2)]
             for piece in whole.pieces(first, end):
-                seen[0][piece.place] += 1
+                visits[0][piece.place] += 1
             for piece in whole.joined(first, end):
-                seen[1][piece.place] += 1
-            assert np.array_equal(*seen)
-            assert seen[0].max() == 1
-            assert (seen[0].min() == 1) == (first == 0)
+                visits[1][piece.place] += 1
+            assert np.array_equal(*visits)
+            assert visits[0].max() == 1
+            assert (visits[0].min() == 1) == (first == 0)
 
 
 @pytest.mark.parametrize("algorithm", [None, "library"])

@@ -91,9 +91,9 @@ def test_the_number_of_threads_changes_no_byte() -> None:
 
 def test_more_threads_and_a_plain_processor_change_no_byte() -> None:
     """A new process compiles for the least x86-64 (no AVX) or whatever "generic" is here, on three threads."""
-    asked = jobs(5_001)
+    requests = jobs(5_001)
     environment = {**os.environ, "NUMBA_NUM_THREADS": "3", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    given = [job.model_dump(mode="json") for job in asked]
+    given = [job.model_dump(mode="json") for job in requests]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(given), str(SEED)],
         env=environment,
@@ -101,7 +101,7 @@ def test_more_threads_and_a_plain_processor_change_no_byte() -> None:
         text=True,
         check=True,
     )
-    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in asked]) == json.loads(done.stdout)
+    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in requests]) == json.loads(done.stdout)
 
 
 def as_json(answers: Any) -> Any:

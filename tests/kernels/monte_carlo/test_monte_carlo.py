@@ -156,15 +156,15 @@ def test_where_no_control_pays_the_price_is_that_of_the_control() -> None:
 def test_a_control_that_never_pays_beside_a_payoff_that_does_adds_its_own_value() -> None:
     """At 200 % the arithmetic average passes 3000 where the geometric one does not: the slope was -128 of rounding."""
     p = params("asian_arithmetic", strike=3_000.0, paths=3_000, **{**RARE, "volatility": 2.0, "steps": 52})
-    seen = 0
+    count = 0
     for seed in range(30):
         answer = monte_carlo(p, seed=seed)
         control = answer["control_variate"]
         if control["paying_paths"] == 0:
-            seen += answer["paying_paths"] > 0
+            count += answer["paying_paths"] > 0
             assert answer["price"] == pytest.approx(control["plain_price"] + control["closed_form"], rel=1e-12)
             assert answer["standard_error"] == pytest.approx(control["plain_standard_error"], rel=1e-9)
-    assert seen > 0
+    assert count > 0
 
 
 @pytest.mark.parametrize("option", ["call", "put"])

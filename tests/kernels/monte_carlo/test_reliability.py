@@ -131,9 +131,9 @@ def test_a_barrier_reached_by_few_paths_is_warned_of(seed: int, option: dict[str
 )
 def test_a_call_carried_by_rare_high_prices_is_warned_of(payoff: str, deviation: float, steps: int, paths: int) -> None:
     call = params(payoff, strike=100.0, volatility=deviation, maturity=1.0, steps=steps, paths=paths)
-    told = " ".join(monte_carlo(call, seed=1)["warnings"])
-    assert f"The log price has a standard deviation of {deviation:g} until expiry" in told
-    assert f"not {paths:,}" in told
+    warnings = " ".join(monte_carlo(call, seed=1)["warnings"])
+    assert f"The log price has a standard deviation of {deviation:g} until expiry" in warnings
+    assert f"not {paths:,}" in warnings
 
 
 @pytest.mark.parametrize("payoff", ["european", "asian_geometric", "asian_arithmetic", "barrier_up_out"])

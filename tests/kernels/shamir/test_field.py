@@ -39,17 +39,17 @@ def test_the_textbook_shares_are_those_of_its_polynomial_and_give_its_secret_bac
 
 
 def test_published_weights_at_zero_and_shares_are_ours() -> None:
-    known = 0
+    count = 0
     for case in published("shamir"):
         if "lagrange_at_0" not in case:
             continue
-        prime, known = int(case["p"]), known + 1
+        prime, count = int(case["p"]), count + 1
         for x, row in case["lagrange_at_0"].items():
             assert weights(prime, [int(one) for one in x.split(",")], [0]) == [[int(w) for w in row]]
         for x, shares in case["shares"].items():
             polynomials = [[int(c) for c in one] for one in case["coefficients"]]
             assert [evaluate(prime, one, int(x)) for one in polynomials] == [int(share) for share in shares]
-    assert known >= 2
+    assert count >= 2
 
 
 def test_published_shares_give_the_published_secrets_back(run: Run) -> None:

@@ -26,7 +26,7 @@ def shared(field: str, threshold: int, x: tuple[int, ...], values: Array, scale:
     return np.ascontiguousarray(cpu.shamir_share(params, values, key=KEY)["shares"][[one - 1 for one in x]])
 
 
-def asked(field: str, threshold: int, x: tuple[int, ...], **more: Any) -> dict[str, Any]:
+def request(field: str, threshold: int, x: tuple[int, ...], **more: Any) -> dict[str, Any]:
     return {"field": field, "threshold": threshold, "x": list(x), **more}
 
 
@@ -42,7 +42,7 @@ def flip(shares: Array, row: int, elements: list[int]) -> None:
 def test_any_shares_in_any_order_give_the_integers_back(run: Run, field: str, x: tuple[int, ...]) -> None:
     most = PRIME[field] // 2
     values = np.array([0, 1, -1, most, -most, *range(-300, 300)])
-    answer = run("shamir_reconstruct", asked(field, 3, x), shares=shared(field, 3, x, values))
+    answer = run("shamir_reconstruct", request(field, 3, x), shares=shared(field, 3, x, values))
     assert answer["values"].dtype == np.int64
     assert answer["values"].tolist() == values.tolist()
     assert (answer["extra"], answer["corrupted"], answer["inconsistent"]) == (len(x) - 3, [], 0)
@@ -69,7 +69,7 @@ def test_with_one_extra_share_a_corrupted_one_is_detected(run: Run, field: str) 
         flip(wrong, row, [5, 17, 999])
         for correct in (False, True):
             with pytest.raises(InvalidRequest, match="the 4 shares disagree at 3 of 1000 elements: at least one is co"):
-                run("shamir_reconstruct", asked(field, 3, (1, 2, 3, 4), correct=correct), shares=wrong)
+                run("shamir_reconstruct", request(field, 3, (1, 2, 3, 4), correct=correct), shares=wrong)
 
 
 @pytest.mark.parametrize("field", ["m31", "m61"])
@@ -79,9 +79,9 @@ def test_with_two_extra_shares_a_corrupted_one_is_named_and_can_be_left_out(run:
     shares = shared(field, 3, x, values)
     flip(shares, row, [0, 31, 512, 998])
     with pytest.raises(InvalidRequest) as refused:
-        run("shamir_reconstruct", asked(field, 3, x), shares=shares)
+        run("shamir_reconstruct", request(field, 3, x), shares=shares)
     assert f"disagree at 4 of 1000 elements: the share of x = {x[row]} is corrupted" in str(refused.value)
-    answer = run("shamir_reconstruct", asked(field, 3, x, correct=True), shares=shares)
+    answer = run("shamir_reconstruct", request(field, 3, x, correct=True), shares=shares)
     assert answer["values"].tolist() == values.tolist()
     assert (answer["extra"], answer["corrupted"], answer["inconsistent"]) == (1, [x[row]], 4)
     assert "without the 1 that does not" in answer["statement"]
@@ -92,11 +92,11 @@ def test_several_corrupted_shares_are_named_though_no_element_shows_them_all(run
     shares = shared("m61", 3, x, values)
     for row, elements in ((1, [3]), (4, [3, 600]), (7, [601])):
         flip(shares, row, elements)
-    answer = run("shamir_reconstruct", asked("m61", 3, x, correct=True), shares=shares)
+    answer = run("shamir_reconstruct", request("m61", 3, x, correct=True), shares=shares)
     assert answer["values"].tolist() == values.tolist()
     assert (answer["extra"], answer["corrupted"], answer["inconsistent"]) == (3, [2, 5, 8], 3)
     with pytest.raises(InvalidRequest, match="the shares of x = 2, 5, 8 are corrupted; with correct they are left out"):
-        run("shamir_reconstruct", asked("m61", 3, x), shares=shares)
+        run("shamir_reconstruct", request("m61", 3, x), shares=shares)
 
 
 @pytest.mark.parametrize("elements", [([0], [0]), ([0], [1]), (list(range(50)), list(range(25, 75)))])
@@ -108,13 +108,13 @@ def test_more_corrupted_shares_than_can_be_named_are_refused_and_never_guessed(
     flip(shares, 3, [*elements[1]])
     shares[3, elements[1][0]] ^= 64
     with pytest.raises(InvalidRequest, match="more than 1 are corrupted, and 6 of threshold 3 name no more"):
-        run("shamir_reconstruct", asked("m31", 3, (1, 2, 3, 4, 5, 6), correct=True), shares=shares)
+        run("shamir_reconstruct", request("m31", 3, (1, 2, 3, 4, 5, 6), correct=True), shares=shares)
 
 
 def test_a_share_in_the_place_of_another_is_corrupted(run: Run) -> None:
     shares = shared("m31", 2, (1, 2, 3, 4), np.arange(50))
     shares[2] = shares[1]
-    answer = run("shamir_reconstruct", asked("m31", 2, (1, 2, 3, 4), correct=True), shares=shares)
+    answer = run("shamir_reconstruct", request("m31", 2, (1, 2, 3, 4), correct=True), shares=shares)
     assert answer["values"].tolist() == list(range(50))
     assert answer["corrupted"] == [3]
 
@@ -134,10 +134,10 @@ def test_words_outside_the_field_are_refused_with_their_number(run: Run, field: 
     shares = shared(field, 3, (1, 2, 3, 6), np.arange(600))
     shares[row, [0, 44, 599]] = word
     with pytest.raises(InvalidRequest) as refused:
-        run("shamir_reconstruct", asked(field, 3, (1, 2, 3, 6), correct=True), shares=shares)
+        run("shamir_reconstruct", request(field, 3, (1, 2, 3, 6), correct=True), shares=shares)
     x, prime = (1, 2, 3, 6)[row], PRIME[field]
-    told = f"3 words of the share of x = {x} are not below {prime}, the prime of {field}"
-    assert [problem.detail for problem in refused.value.problems] == [told]
+    sentence = f"3 words of the share of x = {x} are not below {prime}, the prime of {field}"
+    assert [problem.detail for problem in refused.value.problems] == [sentence]
 
 
 @pytest.mark.parametrize(

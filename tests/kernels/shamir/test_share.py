@@ -244,8 +244,8 @@ def test_more_elements_than_the_keystream_has_words_are_refused() -> None:
 def test_the_answer_says_which_security_it_has_and_who_saw_all_shares() -> None:
     answer = cpu.shamir_share(ShamirShare(field="m31", threshold=3, shares=5), np.arange(3), key=KEY)
     assert list(answer) == [output.name for output in SHARE.outputs]
-    for said in ("Any 3 of the 5", "2 or fewer say nothing", "ChaCha20", "computational", "holds all the shares"):
-        assert said in answer["statement"]
+    for phrase in ("Any 3 of the 5", "2 or fewer say nothing", "ChaCha20", "computational", "holds all the shares"):
+        assert phrase in answer["statement"]
 
 
 def test_values_are_secret_and_the_key_is_private() -> None:
@@ -253,7 +253,7 @@ def test_values_are_secret_and_the_key_is_private() -> None:
     assert [given.secret for given in SHARE.inputs] == [True]
 
 
-_ASKED = {"field": "m61", "threshold": 30, "shares": 31}
+_REQUEST = {"field": "m61", "threshold": 30, "shares": 31}
 
 
 @pytest.mark.parametrize("field", ["m31", "m61"])
@@ -270,7 +270,7 @@ def test_the_grid_says_what_memory_a_sharing_takes(field: str, monkeypatch: pyte
 @pytest.mark.parametrize("options", [{}, {"refuse": "share"}])
 def test_no_byte_of_values_shares_or_key_is_left_in_device_memory(options: dict[str, Any]) -> None:
     device = WatchedDevice(**options)
-    params = ShamirShare.model_validate(_ASKED)
+    params = ShamirShare.model_validate(_REQUEST)
     try:
         gpu.shamir_share(params, np.arange(1, 100), key=KEY, device=device)
     except DeviceFault:

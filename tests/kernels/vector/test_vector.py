@@ -189,10 +189,10 @@ def test_no_answer_depends_on_how_many_chunks_are_in_memory(
     two = operation in ("add", "multiply", "axpy", "dot")
     for shape, axis in (((5, 300), "last"), ((3 * TILE + 9,), "all")):
         options = params if operation in ("add", "multiply", "axpy") else {**params, "axis": axis}
-        asked = case(operation, *(numbers(*shape, seed=seed) for seed in range(1 + two)), **options)
-        grid = _grid(asked)
+        example = case(operation, *(numbers(*shape, seed=seed) for seed in range(1 + two)), **options)
+        grid = _grid(example)
         device = EmulatedDevice(memory=grid.fixed + resident * grid.each)
-        assert_same(asked, asked.run(), asked.run(device))
+        assert_same(example, example.run(), example.run(device))
         assert len(device.launches) == math.ceil(grid.chunks / resident)
 
 
@@ -200,16 +200,16 @@ def test_no_answer_depends_on_how_many_chunks_are_in_memory(
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_grid_says_what_memory_a_job_takes(operation: str, params: dict[str, Any], dtype: str) -> None:
     two = operation in ("add", "multiply", "axpy", "dot")
-    asked = case(operation, *(numbers(2 * TILE, dtype=dtype, seed=seed) for seed in range(1 + two)), **params)
-    device, grid = EmulatedDevice(), _grid(asked)
-    asked.run(device)
+    example = case(operation, *(numbers(2 * TILE, dtype=dtype, seed=seed) for seed in range(1 + two)), **params)
+    device, grid = EmulatedDevice(), _grid(example)
+    example.run(device)
     assert device.memory.peak == grid.fixed + grid.chunks * grid.each
 
 
-def _grid(asked: Case) -> Any:
-    operation = OPERATIONS[asked.operation]
-    infos = {name: ArrayInfo(array.dtype.name, array.shape) for name, array in asked.inputs().items()}
-    return operation.grid(operation.params.model_validate(dict(asked.params), strict=False), infos)
+def _grid(example: Case) -> Any:
+    operation = OPERATIONS[example.operation]
+    infos = {name: ArrayInfo(array.dtype.name, array.shape) for name, array in example.inputs().items()}
+    return operation.grid(operation.params.model_validate(dict(example.params), strict=False), infos)
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in (*ELEMENTWISE, *REDUCTIONS)}))
