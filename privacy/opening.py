@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
+from warpdesk.durable import force
 from warpdesk_server.privacy import anchor
 from warpdesk_server.privacy.anchor import Anchor, Mark
 from warpdesk_server.privacy.database import (
@@ -20,7 +21,7 @@ from warpdesk_server.privacy.database import (
 )
 from warpdesk_server.privacy.journal import LedgerBehind
 from warpdesk_server.privacy.ledger import Ledger
-from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone, force
+from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone
 
 log = logging.getLogger("warpdesk.ledger")
 

@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from warpdesk.durable import force, write_new
+
 SIZE = 32  # bytes of the key, and of a seed
 
 _NONCE = 12  # of ChaCha20-Poly1305
@@ -171,11 +173,7 @@ def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
     only."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.writelines(f"{key.hex()}\n" for key in keys)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(temporary, b"".join(b"%s\n" % key.hex().encode() for key in keys))
         if anew:
             with suppress(FileExistsError):
                 os.link(temporary, path)
@@ -194,14 +192,5 @@ def alone(directory: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def force(directory: Path) -> None:
-    """Sync a directory to the disk, and with it the names of its files."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

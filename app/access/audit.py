@@ -25,6 +25,7 @@ from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
+from warpdesk.durable import force
 from warpdesk_server.app.access.auth import Needs
 from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.kit.errors import Refusal
@@ -113,11 +114,7 @@ class Audit:
                 raise OSError(0, "only a part of a line was taken")
             os.fsync(descriptor)
             if not size:  # a new file's name has to be on the disk as well
-                directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    os.fsync(directory)
-                finally:
-                    os.close(directory)
+                force(self._path.parent)
         finally:
             os.close(descriptor)
 

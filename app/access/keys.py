@@ -5,17 +5,17 @@ import hashlib
 import hmac
 import json
 import math
-import os
 import re
 import secrets
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from warpdesk.durable import force, write_new
 
 Scope = Literal["submit", "realtime", "read", "cancel", "metrics", "admin", "worker"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -146,7 +146,7 @@ def remember(home: Path) -> None:
     if not (note := home / KEYS_EXISTED).exists():
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         note.touch(mode=0o600)
-        _sync(home)
+        force(home)
 
 
 def read_keys(path: Path) -> dict[str, Key]:
@@ -222,25 +222,14 @@ def _changing(path: Path) -> Iterator[dict[str, Key]]:
 
 
 def _write_keys(path: Path, keys: list[Key]) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # mode 0600
+    temporary = path.with_name(f".keys-{secrets.token_hex(8)}")
+    entries = {"version": _VERSION, "keys": [_entry(key) for key in keys]}
     try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump({"version": _VERSION, "keys": [_entry(key) for key in keys]}, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-        _sync(path.parent)  # a token that was shown is known after a power cut too
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
+        write_new(temporary, json.dumps(entries, indent=2).encode())
+        temporary.replace(path)
+        force(path.parent)  # a token that was shown is known after a power cut too
     finally:
-        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:

@@ -12,10 +12,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from warpdesk.durable import force
 from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.store import npy
-from warpdesk_server.workers.store.disk import boot, force, force_files, require_room
+from warpdesk_server.workers.store.disk import boot, force_files, require_room
 from warpdesk_server.workers.store.files import alone_in, read_description, unlink
 from warpdesk_server.workers.store.npy_writer import NpyWriter, Scratch
 from warpdesk_server.workers.store.protocol import StoredArray

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from warpdesk.durable import force
+
 # The most dirty bytes, of all processes, with which the file system is forced as a whole: it writes all of them.
 _LITTLE = 16 << 20
 _THREADS = 8  # ext4 writes its journal once for all that wait for it; more threads are no quicker
@@ -63,16 +65,6 @@ def require_room(path: Path | int, more: int, kept: int) -> None:
     """Raise Reserved if `more` bytes would use the disk space that is kept free."""
     if kept and free(path) - more < kept:
         raise Reserved(more, kept)
-
-
-def force(*paths: Path) -> None:
-    """Force files and directories to the disk, one by one. Raises OSError if they cannot be written."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def force_files(files: Sequence[Path], parent: Path) -> None:

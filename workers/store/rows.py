@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from warpdesk.durable import force
 from warpdesk.models import DType
 from warpdesk_server.workers.store import npy
-from warpdesk_server.workers.store.disk import force, require_room
+from warpdesk_server.workers.store.disk import require_room
 
 _START = 128  # bytes of a header, whatever the shape: the data begin at a multiple of 64
 _PIECE = 4 << 20  # bytes moved or overwritten at a time

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from warpdesk.durable import force, write_new
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.workers.store.disk import force
 
 _SECRET_BYTES = 32
 
@@ -66,10 +66,7 @@ def known_secret(root: Path) -> bytes | None:
 def _new_secret(file: Path) -> bytes:
     """Make the secret of a new store. If two processes do so at once, both get the secret of the first."""
     temporary = file.with_name(f"secret.{secrets.token_hex(8)}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        stream.write(secrets.token_bytes(_SECRET_BYTES))
-        stream.flush()
-        os.fsync(stream.fileno())
+    write_new(temporary, secrets.token_bytes(_SECRET_BYTES))
     with suppress(FileExistsError):
         os.link(temporary, file)  # unlike a rename, a link never replaces another process' secret
     temporary.unlink()

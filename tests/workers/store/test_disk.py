@@ -10,6 +10,7 @@ import pytest
 
 from tests.power_cut import Disk, small_disk
 from tests.workers.store.test_store import A, B, put
+from warpdesk.durable import force
 from warpdesk_server.workers.store import arrays as arrays
 from warpdesk_server.workers.store import disk, npy
 from warpdesk_server.workers.store.spool import SpoolStore
@@ -88,7 +89,7 @@ def test_a_power_cut_at_any_step_of_an_upload_leaves_the_array_whole_or_absent(
     def cut() -> None:
         """After others had the file system's journal written, and the system whatever it likes of the files."""
         (power.path / "other").write_text(str(len(found)))
-        disk.force(power.path / "other", *owner.glob("*.json"))
+        force(power.path / "other", *owner.glob("*.json"))
         with monkeypatch.context() as later:
             after = after_cut(power, later)
             shown = after.path(A, array_id).with_suffix(".json").exists()
@@ -106,7 +107,7 @@ def test_a_power_cut_at_any_step_of_an_upload_leaves_the_array_whole_or_absent(
     with monkeypatch.context() as steps:
         steps.setattr(Path, "replace", cut_before(Path.replace))
         steps.setattr(arrays, "force_files", cut_before(disk.force_files))
-        steps.setattr(arrays, "force", cut_before(disk.force))
+        steps.setattr(arrays, "force", cut_before(force))
         put(store, array)
     cut()
     assert found[0] == (False, False)

@@ -1,10 +1,8 @@
 """The client of a secure aggregation round: `Member` talks to the service, masks its vector and checks each step."""
 
-import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from warpdesk.arrays import AnyArray, as_array
 from warpdesk.bodies import CHUNK, ChunkedBody
 from warpdesk.client import send
+from warpdesk.durable import force, write_new
 from warpdesk.errors import Unreachable, WarpdeskError
 from warpdesk.exchange import Exchange
 from warpdesk.secagg import graph, secret_sharing
@@ -450,19 +449,10 @@ class Member:
         if self._file is None:
             return
         written = self._file.with_name(self._file.name + ".new")
-        with suppress(FileNotFoundError):
-            written.unlink()
-        handle = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(self._state.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
+        written.unlink(missing_ok=True)
+        write_new(written, self._state.model_dump_json().encode())
         written.replace(self._file)
-        directory = os.open(self._file.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        force(self._file.parent)
 
     def _erase(self) -> None:
         self._state = _fresh(self._state.round, self._state.client)
