@@ -25,6 +25,10 @@ class ChunkedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
     size: int
     chunks: Callable[[], Iterator[bytes]]
 
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": self.media_type, "Content-Length": str(self.size)}
+
     def __iter__(self) -> Iterator[bytes]:
         yield from self.chunks()
 
@@ -37,14 +41,19 @@ def array_body(array: AnyArray) -> ChunkedBody:
     array = plain(array)
     written = io.BytesIO()
     np.lib.format.write_array_header_1_0(written, np.lib.format.header_data_from_array_1_0(array))
-    header, data = written.getvalue(), memoryview(array.reshape(-1).view(np.uint8).data)
+    return memory_body(NPY, array, written.getvalue())
+
+
+def memory_body(media_type: str, array: AnyArray, header: bytes = b"") -> ChunkedBody:
+    """A body of a header and the little-endian numbers of an array."""
+    data = memoryview(plain(array).reshape(-1).view(np.uint8).data)
 
     def chunks() -> Iterator[bytes]:
         yield header
         for start in range(0, len(data), CHUNK):
             yield bytes(data[start : start + CHUNK])
 
-    return ChunkedBody(NPY, len(header) + len(data), chunks)
+    return ChunkedBody(media_type, len(header) + len(data), chunks)
 
 
 def file_body(path: Path) -> ChunkedBody:

@@ -188,8 +188,9 @@ class Exchange:
         query = f"?{_columns(columns)}" if columns else ""
         if query and body.media_type != CSV:
             raise ValueError("columns can be chosen from a .csv file only")
-        headers = {"Content-Type": body.media_type, "Content-Length": str(body.size)}
-        response = yield from self.ask("PUT", f"/v1/arrays{query}", stream=body, headers=headers, deadline=deadline)
+        response = yield from self.ask(
+            "PUT", f"/v1/arrays{query}", stream=body, headers=body.headers, deadline=deadline
+        )
         return Array.model_validate_json(response.content)
 
     def download(self, array: Array | str) -> Steps[AnyArray]:

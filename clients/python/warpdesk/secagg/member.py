@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -10,20 +9,19 @@ from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
 import httpx
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from warpdesk.arrays import AnyArray, as_array
-from warpdesk.bodies import CHUNK, ChunkedBody
+from warpdesk.arrays import as_array
+from warpdesk.bodies import memory_body
 from warpdesk.client import send
 from warpdesk.durable import force, write_new
 from warpdesk.errors import Unreachable, WarpdeskError
 from warpdesk.exchange import Exchange
 from warpdesk.secagg import graph, secret_sharing
-from warpdesk.secagg.key_agreement import check_encoding, share_key
+from warpdesk.secagg.key_agreement import check_encoding, public_key, share_key
 from warpdesk.secagg.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
 
 _TOKEN = re.compile(r"wdj_([0-9a-f]{32})_([0-9]{1,9})_[A-Za-z0-9_-]+")
@@ -123,6 +121,15 @@ class _State(BaseModel):
     vector: str | None = Field(default=None, repr=False)  # SHA-256 of the masked vector
     outcome: _Outcome | None = None
 
+    def save(self, file: Path | None) -> None:
+        """Write the state to its file, if it has one, atomically."""
+        if file is not None:
+            written = file.with_name(file.name + ".new")
+            written.unlink(missing_ok=True)
+            write_new(written, self.model_dump_json().encode())
+            written.replace(file)
+            force(file.parent)
+
 
 class Member:
     """One client of one secure aggregation round, with its secrets. Close it, or use it as a context manager."""
@@ -163,10 +170,8 @@ class Member:
 
     def publish_keys(self) -> None:
         """Register this client's public keys with the round. It may drop out at any time after that."""
-        self._save()
-        secret = self._secret
-        share = ClientSecret(bytes.fromhex(self._state.share_private), b"")
-        self._post("keys", {"mask_public": secret.public.hex(), "share_public": share.public.hex()})
+        self._state.save(self._file)
+        self._deliver("POST", "keys", json=self._keys.model_dump())
 
     def send_shares(self) -> None:
         """Wait for the roster, check it, and send every neighbour its shares of this client's secrets."""
@@ -178,8 +183,8 @@ class Member:
         if state.sent is None:
             state.sent, state.held[state.client] = self._share_out(state.roster)
             # The ciphertexts are kept in full: other shares under the same key would reveal both.
-            self._save()
-        self._post("shares", state.sent.model_dump(mode="json"))
+            self._state.save(self._file)
+        self._deliver("POST", "shares", json=state.sent.model_dump(mode="json"))
 
     def send_vector(self, vector: ArrayLike, weight: int = 1) -> None:
         """Wait for the neighbours' shares, check them, and send the masked vector."""
@@ -206,8 +211,9 @@ class Member:
         if state.vector not in (None, digest):
             raise Refused("another vector was masked in this round: both together would tell their difference")
         state.vector = digest
-        self._save()
-        self._put(masked)
+        self._state.save(self._file)
+        body = memory_body("application/octet-stream", masked)
+        self._deliver("PUT", "masked", stream=body, headers=body.headers)
 
     def unmask(self) -> tuple[int, ...]:
         """Wait for the list of survivors, check it, and send the shares that remove the masks from their sum.
@@ -221,17 +227,13 @@ class Member:
         if state.outcome is None:
             self._check_outcome(outcome)
             state.outcome = outcome
-            self._save()
+            self._state.save(self._file)
         elif state.outcome != outcome:
             raise Refused("the list of survivors changed: shares for both lists could open a vector")
         around = self._around
-        self._post(
-            "unmask",
-            {
-                "self_seed": {owner: state.held[owner].self_seed for owner in outcome.survivors if owner in around},
-                "mask_key": {owner: state.held[owner].mask_key for owner in outcome.dropped if owner in around},
-            },
-        )
+        self_seeds = {owner: state.held[owner].self_seed for owner in outcome.survivors if owner in around}
+        mask_keys = {owner: state.held[owner].mask_key for owner in outcome.dropped if owner in around}
+        self._deliver("POST", "unmask", json={"self_seed": self_seeds, "mask_key": mask_keys})
         self._erase()
         return outcome.survivors
 
@@ -252,6 +254,11 @@ class Member:
         return ClientSecret(bytes.fromhex(self._state.mask_private), bytes.fromhex(self._state.self_seed))
 
     @property
+    def _keys(self) -> _Keys:
+        share_public = public_key(bytes.fromhex(self._state.share_private))
+        return _Keys(mask_public=self._secret.public.hex(), share_public=share_public.hex())
+
+    @property
     def _roster(self) -> _Roster:
         if self._state.roster is None:
             raise Refused("this client has not seen the roster: send_shares comes first")
@@ -266,13 +273,9 @@ class Member:
 
     def _check_roster(self, roster: _Roster) -> None:
         me, n = self._state.client, len(roster.clients)
-        mine = _Keys(
-            mask_public=self._secret.public.hex(),
-            share_public=ClientSecret(bytes.fromhex(self._state.share_private), b"").public.hex(),
-        )
         if roster.round != self._state.round:
             raise Refused(f"the roster is that of {roster.round}, not of {self._state.round}")
-        if roster.clients.get(me) != mine:
+        if roster.clients.get(me) != self._keys:
             raise Refused(f"the roster does not hold the keys that client {me} sent") from self._late
         keys = [key for both in roster.clients.values() for key in (both.mask_public, both.share_public)]
         if len(set(keys)) < len(keys):
@@ -386,20 +389,6 @@ class Member:
 
     # --- messages to the service
 
-    def _post(self, step: str, message: dict[str, Any]) -> None:
-        self._deliver("POST", step, json=message)
-
-    def _put(self, masked: AnyArray) -> None:
-        data = memoryview(masked.astype(masked.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
-
-        def chunks() -> Iterator[bytes]:
-            for start in range(0, len(data), CHUNK):
-                yield bytes(data[start : start + CHUNK])
-
-        body = ChunkedBody("application/octet-stream", len(data), chunks)
-        headers = {"Content-Type": body.media_type, "Content-Length": str(body.size)}
-        self._deliver("PUT", "masked", stream=body, headers=headers)
-
     def _deliver(self, method: str, step: str, **content: Any) -> None:
         """Send one of the client's messages to the round.
 
@@ -441,18 +430,6 @@ class Member:
                 if error.code == "round-aborted":
                     self._erase()
                 raise
-
-    # --- the state file
-
-    def _save(self) -> None:
-        """Write the client's state to its file, atomically."""
-        if self._file is None:
-            return
-        written = self._file.with_name(self._file.name + ".new")
-        written.unlink(missing_ok=True)
-        write_new(written, self._state.model_dump_json().encode())
-        written.replace(self._file)
-        force(self._file.parent)
 
     def _erase(self) -> None:
         self._state = _fresh(self._state.round, self._state.client)
