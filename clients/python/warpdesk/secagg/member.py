@@ -6,23 +6,36 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import ArrayLike
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from warpdesk.arrays import as_array
 from warpdesk.bodies import memory_body
 from warpdesk.client import send
-from warpdesk.durable import force, write_new
 from warpdesk.errors import Unreachable, WarpdeskError
 from warpdesk.exchange import Exchange
 from warpdesk.secagg import graph, secret_sharing
 from warpdesk.secagg.key_agreement import check_encoding, public_key, share_key
-from warpdesk.secagg.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
+from warpdesk.secagg.masking import ClientSecret, Quantisation, check_sum, mask
+from warpdesk.secagg.member_state import (
+    Commitments,
+    Delivery,
+    Keys,
+    Message,
+    Outcome,
+    Roster,
+    Sent,
+    Shares,
+    fresh,
+    restored,
+)
+
+__all__ = ["Member", "Quantisation", "Refused", "WarpdeskError", "join"]
 
 _TOKEN = re.compile(r"wdj_([0-9a-f]{32})_([0-9]{1,9})_[A-Za-z0-9_-]+")
 _NONCE = bytes(12)  # a key encrypts one message only
@@ -48,87 +61,7 @@ def join(
     return Member(url, token, state, fewest=fewest, patience=patience)
 
 
-_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # one spelling for each key, so that equal ones are found
-
-
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class _Keys(_Message):
-    mask_public: _Key
-    share_public: _Key
-
-
-class _Roster(_Message):
-    round: str
-    clients: dict[int, _Keys]
-    ring: tuple[int, ...]
-    degree: int
-    threshold: int
-    dimension: int
-    modulus_bits: int
-    quantisation: Quantisation
-
-
-class _Commitments(_Message):
-    self_seed: str
-    mask_key: str
-
-
-class _Sent(_Message):
-    ciphertexts: dict[int, str]
-    commitments: dict[int, _Commitments]
-
-
-class _Received(_Message):
-    ciphertext: str
-    commitments: _Commitments
-
-
-class _Delivery(_Message):
-    sharers: tuple[int, ...]
-    shares: dict[int, _Received]
-
-
-class _Shares(_Message):
-    """The shares of one client's two secrets that another client holds, as hex."""
-
-    self_seed: str = Field(repr=False)
-    mask_key: str = Field(repr=False)
-
-
-class _Outcome(_Message):
-    survivors: tuple[int, ...]
-    dropped: tuple[int, ...]
-
-
-_T = TypeVar("_T", bound=_Message)
-
-
-class _State(BaseModel):
-    """The client's state in its file. Each decision is set once and never changed."""
-
-    round: str
-    client: int
-    mask_private: str = Field(repr=False)
-    share_private: str = Field(repr=False)
-    self_seed: str = Field(repr=False)
-    roster: _Roster | None = None
-    sent: _Sent | None = Field(default=None, repr=False)
-    held: dict[int, _Shares] = Field(default={}, repr=False)  # by owner; its own from `sent` on, others' from `sharers`
-    sharers: tuple[int, ...] | None = None
-    vector: str | None = Field(default=None, repr=False)  # SHA-256 of the masked vector
-    outcome: _Outcome | None = None
-
-    def save(self, file: Path | None) -> None:
-        """Write the state to its file, if it has one, atomically."""
-        if file is not None:
-            written = file.with_name(file.name + ".new")
-            written.unlink(missing_ok=True)
-            write_new(written, self.model_dump_json().encode())
-            written.replace(file)
-            force(file.parent)
+_T = TypeVar("_T", bound=Message)
 
 
 class Member:
@@ -147,7 +80,7 @@ class Member:
         self._fewest = max(fewest, graph.FEWEST_CLIENTS)
         self._patience = patience
         self._late: WarpdeskError | None = None  # what may have come too late; the next step tells
-        self._state = _restored(state) or _fresh(f"round_{match[1]}", int(match[2]))
+        self._state = restored(state) or fresh(f"round_{match[1]}", int(match[2]))
         if (self._state.round, self._state.client) != (f"round_{match[1]}", int(match[2])):
             raise ValueError(f"{state} belongs to client {self._state.client} of {self._state.round}")
 
@@ -177,7 +110,7 @@ class Member:
         """Wait for the roster, check it, and send every neighbour its shares of this client's secrets."""
         state = self._state
         if state.roster is None:
-            roster = self._wait_for("roster", _Roster)
+            roster = self._wait_for("roster", Roster)
             self._check_roster(roster)
             state.roster = roster
         if state.sent is None:
@@ -193,7 +126,7 @@ class Member:
         if values.shape != (roster.dimension,):
             raise ValueError(f"a vector of this round has shape [{roster.dimension}], got {list(values.shape)}")
         if state.sharers is None:
-            delivery = self._wait_for("shares", _Delivery)
+            delivery = self._wait_for("shares", Delivery)
             state.held.update(self._open(delivery))
             state.sharers = delivery.sharers
         masked = mask(
@@ -223,7 +156,7 @@ class Member:
         state = self._state
         if state.vector is None:
             raise Refused("this client has sent no vector")
-        outcome = self._wait_for("survivors", _Outcome)
+        outcome = self._wait_for("survivors", Outcome)
         if state.outcome is None:
             self._check_outcome(outcome)
             state.outcome = outcome
@@ -254,12 +187,12 @@ class Member:
         return ClientSecret(bytes.fromhex(self._state.mask_private), bytes.fromhex(self._state.self_seed))
 
     @property
-    def _keys(self) -> _Keys:
+    def _keys(self) -> Keys:
         share_public = public_key(bytes.fromhex(self._state.share_private))
-        return _Keys(mask_public=self._secret.public.hex(), share_public=share_public.hex())
+        return Keys(mask_public=self._secret.public.hex(), share_public=share_public.hex())
 
     @property
-    def _roster(self) -> _Roster:
+    def _roster(self) -> Roster:
         if self._state.roster is None:
             raise Refused("this client has not seen the roster: send_shares comes first")
         return self._state.roster
@@ -271,7 +204,7 @@ class Member:
 
     # --- checks of the service's messages
 
-    def _check_roster(self, roster: _Roster) -> None:
+    def _check_roster(self, roster: Roster) -> None:
         me, n = self._state.client, len(roster.clients)
         if roster.round != self._state.round:
             raise Refused(f"the roster is that of {roster.round}, not of {self._state.round}")
@@ -303,7 +236,7 @@ class Member:
         except ValueError as error:
             raise Refused(str(error)) from None
 
-    def _check_outcome(self, outcome: _Outcome) -> None:
+    def _check_outcome(self, outcome: Outcome) -> None:
         survivors, dropped = set(outcome.survivors), set(outcome.dropped)
         sharers = self._state.sharers or ()
         if both := sorted(survivors & dropped):
@@ -323,7 +256,7 @@ class Member:
 
     # --- shares
 
-    def _share_out(self, roster: _Roster) -> tuple[_Sent, _Shares]:
+    def _share_out(self, roster: Roster) -> tuple[Sent, Shares]:
         """Split this client's secrets into a ciphertext per neighbour, public commitments, and the shares it keeps."""
         me, around = self._state.client, sorted(_sharing_sets(roster)[self._state.client])
         places = [client + 1 for client in around]
@@ -336,10 +269,10 @@ class Member:
             for other, both in shares.items()
             if other != me
         }
-        own = _Shares(self_seed=shares[me][0].hex(), mask_key=shares[me][1].hex())
-        return _Sent(ciphertexts=ciphertexts, commitments=commitments), own
+        own = Shares(self_seed=shares[me][0].hex(), mask_key=shares[me][1].hex())
+        return Sent(ciphertexts=ciphertexts, commitments=commitments), own
 
-    def _open(self, delivery: _Delivery) -> dict[int, _Shares]:
+    def _open(self, delivery: Delivery) -> dict[int, Shares]:
         """Decrypt the neighbours' shares, and check them against their commitments."""
         me, roster = self._state.client, self._roster
         sharers = set(delivery.sharers)
@@ -366,17 +299,17 @@ class Member:
             both = plain[: secret_sharing.SHARE_BYTES], plain[secret_sharing.SHARE_BYTES :]
             if self._commitments(sender, me, *both) != received.commitments:
                 raise Refused(f"the shares that client {sender} sent are not those it committed to")
-            held[sender] = _Shares(self_seed=both[0].hex(), mask_key=both[1].hex())
+            held[sender] = Shares(self_seed=both[0].hex(), mask_key=both[1].hex())
         return held
 
-    def _commitments(self, owner: int, recipient: int, self_seed: bytes, mask_key: bytes) -> _Commitments:
+    def _commitments(self, owner: int, recipient: int, self_seed: bytes, mask_key: bytes) -> Commitments:
         commit = partial(secret_sharing.commitment, self._state.round)
-        return _Commitments(
+        return Commitments(
             self_seed=commit("self_seed", owner, recipient, self_seed).hex(),
             mask_key=commit("mask_key", owner, recipient, mask_key).hex(),
         )
 
-    def _cipher(self, roster: _Roster, sender: int, recipient: int) -> ChaCha20Poly1305:
+    def _cipher(self, roster: Roster, sender: int, recipient: int) -> ChaCha20Poly1305:
         """The cipher of the only message from one client to another. This client is the sender or the recipient."""
         me = self._state.client
         other = recipient if sender == me else sender
@@ -432,31 +365,10 @@ class Member:
                 raise
 
     def _erase(self) -> None:
-        self._state = _fresh(self._state.round, self._state.client)
+        self._state = fresh(self._state.round, self._state.client)
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 
 
-def _fresh(round_id: str, client: int) -> _State:
-    secret, share = new_secret(), new_secret()
-    return _State(
-        round=round_id,
-        client=client,
-        mask_private=secret.private.hex(),
-        self_seed=secret.self_seed.hex(),
-        share_private=share.private.hex(),
-    )
-
-
-def _restored(state: Path | None) -> _State | None:
-    if state is None or not state.exists():
-        return None
-    try:
-        return _State.model_validate_json(state.read_bytes())
-    except ValidationError as error:
-        # The file holds secrets, which pydantic's own sentence would repeat.
-        raise ValueError(f"{state} is not the state of a client: {error.error_count()} fields do not fit") from None
-
-
-def _sharing_sets(roster: _Roster) -> dict[int, set[int]]:
+def _sharing_sets(roster: Roster) -> dict[int, set[int]]:
     return {client: {client, *others} for client, others in graph.neighbours(roster.ring, roster.degree).items()}
