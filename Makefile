@@ -40,6 +40,9 @@ run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
 demo: $(DEMO) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
+# Bytecode is kept in any case: without it each run compiles the tests and what they start again, for minutes.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Both marks are set by tests/tiers.py. Tests of a GPU are skipped without one: make test-gpu.
 check: $(DEV) lint types ## while you work: lint, types, and each test that needs neither a whole service nor the emulated GPU
 	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile -m "not (service or emulated or gpu or sanitize or chaos or release)"
