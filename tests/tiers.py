@@ -1,4 +1,4 @@
-"""Tiers of the tests. What a test needs is read from its fixtures, and from the code of `tests` that it calls.
+"""Tiers of the tests. What a test needs is read from its parameters, its fixtures and the code of `tests` it calls.
 
 `service`: it starts processes of the service, or an API of its own. `emulated`: it runs kernels on the emulated GPU.
 """
@@ -34,8 +34,16 @@ def mark(item: pytest.Function) -> None:
     used = {item.function if test is None else test.inner_test}
     fixtures = item._fixtureinfo.name2fixturedefs.items()
     used |= {definitions[-1].func for name, definitions in fixtures if name not in _SHARED}
+    if hasattr(item, "callspec"):
+        used |= {kind for value in item.callspec.params.values() for kind in kinds(value)}
     for name in set().union(*map(marks, used)):
         item.add_marker(name)
+
+
+def kinds(value: Any) -> Iterator[type]:
+    """The classes of a parameter of a test, and of what its attributes hold."""
+    yield type(value)
+    yield from map(type, getattr(value, "__dict__", {}).values())
 
 
 @cache

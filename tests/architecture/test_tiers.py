@@ -1,6 +1,7 @@
 """The marks of tests/tiers.py: what starts services or runs the emulated GPU has them, and nothing else."""
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests import conftest
 from tests.cudasim import device
 from tests.cudasim.device import EmulatedDevice
-from tests.tiers import marks
+from tests.tiers import kinds, marks
 from tests.workers.conftest import Desk
 
 
@@ -58,3 +59,8 @@ def both(desk: Desk) -> Any:
 )
 def test_a_mark_is_found_however_far_down_what_gives_it_is_used(used: Any, expected: set[str]) -> None:
     assert marks(used) == expected
+
+
+def test_a_device_among_the_attributes_of_a_parameter_is_found() -> None:
+    assert set().union(*map(marks, kinds(SimpleNamespace(device=Slower())))) == {"emulated"}
+    assert set().union(*map(marks, kinds(SimpleNamespace(device=None)))) == set()
