@@ -5,45 +5,36 @@ after a lost reply, changes nothing and has the same answer.
 """
 
 import json
-import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache
-from math import ceil, inf, nan
+from collections.abc import Iterable, Sequence
+from math import ceil, nan
 from typing import Any, cast
 
-from pydantic import ValidationError
 from redis import Redis
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
-from warpdesk.models import Priority, State
-from warpdesk_server.workers.process import is_dead
+from warpdesk.models import State
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import Tally, numbers
-from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, text_fields, texts
+from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, texts
 from warpdesk_server.workers.queue.keys import (
     QUEUE,
-    counts_key,
-    events_key,
     handed_key,
     job_key,
     owner_key,
-    uses_key,
     worker_key,
 )
-from warpdesk_server.workers.queue.lua import digest_of, evaluate
-from warpdesk_server.workers.queue.protocol import TASK, Event, Failed, JobRequest
+from warpdesk_server.workers.queue.lua import digest_of
+from warpdesk_server.workers.queue.protocol import TASK, Failed, JobRequest
 from warpdesk_server.workers.queue.records import (
     GIVEN_UP,
     LEASE_SECONDS,
     RENEW_SECONDS,
-    Backlog,
     Batch,
     Bounds,
     Claim,
@@ -53,16 +44,13 @@ from warpdesk_server.workers.queue.records import (
     Held,
     IdempotencyKey,
     InputsGone,
-    JobRecord,
     KeyReused,
     QueueFull,
     QuotaReached,
     Reaped,
 )
 from warpdesk_server.workers.queue.reports import WorkerReport
-from warpdesk_server.workers.queue.signatures import SignedRecords
-
-log = logging.getLogger("warpdesk.queue")
+from warpdesk_server.workers.queue.view import QueueView
 
 _ENDLESS = 1e12  # a time that no clock shows
 
@@ -81,16 +69,8 @@ def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redi
     )
 
 
-class JobQueue:
-    """Jobs of every owner. Synchronous: the API calls it in threads.
-
-    With `mac_of`, a digest by a key that no account of Redis has, it signs requests and takes no others
-    (`workers.queue.signatures`).
-    """
-
-    def __init__(self, connection: Redis, mac_of: Callable[[str], str] | None = None) -> None:
-        self._redis = connection
-        self._signed = SignedRecords(mac_of)
+class JobQueue(QueueView):
+    """Jobs of every owner: the transitions, and what can be read of them. With `mac_of` it signs requests."""
 
     def enqueue(
         self,
@@ -143,52 +123,6 @@ class JobQueue:
                 raise QuotaReached(*map(int, details))
         raise InputsGone(*(array.decode() for array in details))
 
-    def replay(self, owner: str, key: str) -> tuple[str, str] | None:
-        """The job of an idempotency key, and the fingerprint of the request that was sent with it."""
-        entry = cast(bytes | None, self._redis.get(f"{keys.IDEMPOTENCY}{owner}:{key}"))
-        if entry is None:
-            return None
-        fingerprint, job_id = entry.decode().split(" ")
-        return job_id, fingerprint
-
-    def get(self, job_id: str) -> JobRecord | None:
-        """The record of a job. A queued job whose deadline has passed expires first."""
-        return self._current(job_id, self._fields(job_id))
-
-    def records(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The records of several jobs, as `get` answers, in one round trip unless a deadline has to be checked."""
-        with self._redis.pipeline(transaction=False) as pipe:
-            for job_id in job_ids:
-                pipe.hgetall(job_key(job_id))
-            found = [text_fields(fields) for fields in pipe.execute()]
-        return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
-
-    def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The records as they are, with `closed`, which no worker can undo."""
-        with self._redis.pipeline(transaction=False) as pipe:
-            pipe.time()
-            for job_id in job_ids:
-                pipe.hgetall(job_key(job_id))
-                pipe.exists(f"{keys.CLOSED}{job_id}")
-            (seconds, microseconds), *found = pipe.execute()
-        now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
-        for job_id, fields, closed in zip(job_ids, found[::2], found[1::2], strict=True):
-            record = self._signed.record(job_id, text_fields(fields))
-            if record is not None and (closed or (record.request.deadline or inf) <= now):
-                record = replace(record, closed=True)
-            records.append(record)
-        return records
-
-    def published_record(self, job_id: str, record: str) -> JobRecord | None:
-        """The record that was published with a job's last event. None where it cannot be relied on."""
-        try:
-            fields = json.loads(record)
-        except ValueError:
-            return None
-        if not isinstance(fields, dict):
-            return None
-        return self._signed.record(job_id, {name: str(value) for name, value in fields.items()})
-
     def sign_older(self, owners: Iterable[str]) -> None:
         """Sign the requests of these owners' jobs that have no MAC: the release before wrote none."""
         for owner in owners:
@@ -202,10 +136,6 @@ class JobQueue:
                         if request is not None:
                             pipe.hsetnx(job_key(job_id), "mac", self._signed.mac(request.decode(errors="replace")))
                     pipe.execute()
-
-    def position(self, job_id: str) -> int | None:
-        """How many of its owner's jobs will be claimed before a job, as things are; None when it is not queued."""
-        return cast(int | None, self._eval(scripts.POSITION, job_id))
 
     def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
         """Cancel a job and answer its state. A running job's worker gets a command to stop it; a final state stays.
@@ -233,32 +163,6 @@ class JobQueue:
         result, *arrays = self._eval(scripts.ERASE, job_id, stripped, self._signed.mac(stripped), inputs)
         return (result.decode() or None), tuple(array.decode() for array in arrays)
 
-    def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        """The owner's jobs, newest first, older than the id `before`."""
-        key = owner_key(owner)
-        records: list[JobRecord] = []
-        while len(records) < limit:
-            highest = "+" if before is None else f"({before}"
-            ids = [
-                entry.decode()
-                for entry in cast(
-                    list[bytes], self._redis.zrevrangebylex(key, highest, "-", start=0, num=limit - len(records))
-                )
-            ]
-            if not ids:
-                break
-            before = ids[-1]
-            for job_id, record in zip(ids, self.records(ids), strict=True):
-                if record is not None and record.request.owner == owner:  # the list is not signed
-                    records.append(record)
-                elif not self._redis.exists(job_key(job_id)):  # the record's time is over
-                    self._redis.zrem(key, job_id)
-        return records
-
-    def in_use(self, owner: str, array_id: str) -> bool:
-        """Whether a live job of the owner, or a dead letter, reads the array."""
-        return bool(self._redis.scard(uses_key(owner, array_id)))
-
     def forbid(self, owner: str, array_id: str) -> bool:
         """Forbid for a minute to enqueue jobs with an array, before it is deleted. False when a live job reads it."""
         return bool(self._eval(scripts.FORBID, owner, array_id))
@@ -266,20 +170,6 @@ class JobQueue:
     def allow(self, owner: str, array_id: str) -> None:
         """Let jobs be enqueued with an array again, which is in the store."""
         self._redis.delete(f"{keys.FORBIDDEN}{owner}:{array_id}")
-
-    def events(self, job_id: str, after: int = 0) -> list[Event]:
-        """The events of a job after the event of that number, oldest first. Of some 200 or more the oldest are gone."""
-        entries = cast(list[Any], self._redis.xrange(events_key(job_id), min=f"({after}-0"))
-        return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
-
-    def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        """The dead letters of every owner, the latest first, from behind the id `before`."""
-        start = 0
-        if before is not None:
-            rank = cast(int | None, self._redis.zrevrank(keys.DEAD, before))
-            start = 0 if rank is None else rank + 1
-        ids = cast(list[bytes], self._redis.zrevrange(keys.DEAD, start, start + limit - 1))
-        return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
 
     def rerun(self, job_id: str) -> bool:
         """Queue a dead letter again, without its strikes and its deadline. False when it is no dead letter.
@@ -295,37 +185,6 @@ class JobQueue:
         if done < 0:
             raise InputsGone(*sorted(set(request.inputs.values())))
         return bool(done)
-
-    def workers(self) -> Sequence[WorkerReport]:
-        """The reports that are within their time to live, without workers of this host that have ended."""
-        names = [name for name, process in self.processes().items() if not is_dead(process)]
-        if not names:
-            return []
-        reports = cast(list[bytes | None], self._redis.mget([worker_key(name) for name in names]))
-        return [read for report in reports if report is not None and (read := _readable(report)) is not None]
-
-    def length(self) -> int:
-        """The number of jobs that wait for a worker."""
-        return self._redis.zcard(keys.WAITING)
-
-    def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
-        """The number of waiting jobs by priority and owner, without those in a backoff."""
-        counts: dict[Priority, dict[str, int]] = {}
-        for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER):
-            counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
-        return counts
-
-    def queues(self) -> tuple[dict[Priority, Backlog], int]:
-        """The backlog of each priority, and the number of dead letters.
-
-        At most 10,000 jobs that run, and as many in a backoff, are looked at.
-        """
-        queues, dead = self._eval(scripts.QUEUES, 10_000)
-        found = {}
-        for priority, queued, running, delayed, oldest in queues:
-            at = float(oldest) if oldest else None
-            found[cast(Priority, priority.decode())] = Backlog(queued, running, delayed, at)
-        return found, dead
 
     # Called by a worker's parent process.
 
@@ -412,48 +271,11 @@ class JobQueue:
             if not tally.empty:
                 self.count(tally)
 
-    def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
-        """The counts of all time, then those of each of these Unix hours (`workers.queue.counts.Counts.of`).
-
-        Where Redis takes writes, the latest counts of transitions are moved there first.
-        """
-        try:
-            self._eval(scripts.COUNT, "", 0, 0)
-        except ResponseError as error:
-            log.warning("the latest counts of transitions are left out: %s", error)
-        with self._redis.pipeline(transaction=False) as pipe:
-            for key in (keys.COUNTS, *map(counts_key, hours)):
-                pipe.hgetall(key)
-            return [numbers(answer) for answer in pipe.execute()]
-
-    def mean_launches(self, hour: int) -> dict[tuple[str, ...], float]:
-        """Mean seconds of a launch in this Unix hour, by device, operation, backend and size class; "" for all devices.
-
-        Redis adds them up, since a busy hour has thousands of counts.
-        """
-        answer = self._eval(scripts.LAUNCHES, hour)
-        kinds = zip(answer[::4], answer[1::4], answer[2::4], answer[3::4], strict=True)
-        return {
-            (device.decode(), *kind.decode().split("|")): float(seconds) / count
-            for device, kind, seconds, count in kinds
-        }
-
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
         with self._redis.pipeline() as pipe:
             pipe.hset(keys.WORKERS, report.name, process)
             pipe.set(worker_key(report.name), report.model_dump_json(), px=ceil(ttl * 1000))
             pipe.execute()
-
-    def processes(self) -> dict[str, str]:
-        """The name of every registered worker, with the identity of its process."""
-        return {
-            name.decode(): process.decode()
-            for name, process in cast(dict[bytes, bytes], self._redis.hgetall(keys.WORKERS)).items()
-        }
-
-    def reported(self, name: str) -> bool:
-        """Whether a worker's report is still within its time to live."""
-        return bool(self._redis.exists(worker_key(name)))
 
     def unregister(self, name: str) -> bool:
         """Delete a worker that has gone from our records and from RQ's. False where it was deleted already."""
@@ -466,14 +288,6 @@ class JobQueue:
             pipe.srem(keys.RQ_WORKERS, f"{keys.RQ_WORKER}{name}")
             pipe.srem(keys.RQ_WORKERS_OF_QUEUE, f"{keys.RQ_WORKER}{name}")
             return bool(pipe.execute()[0])
-
-    def time(self) -> float:
-        """Unix seconds by Redis' clock."""
-        seconds, microseconds = self._redis.time()
-        return seconds + microseconds / 1e6
-
-    def _fields(self, job_id: str) -> dict[str, str]:
-        return text_fields(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
 
     def _batch(self, claimed: list[Any], claim: Claim) -> Batch | None:
         """The batch of a claim. None where it has no jobs, or lost all of them before it was repeated."""
@@ -492,12 +306,6 @@ class JobQueue:
             self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
         return Batch(tuple(held), texts([reason])[0]) if held else None
 
-    def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
-        if fields.get("state") == State.QUEUED and "deadline" in fields:
-            self._eval(scripts.EXPIRE_IF_OVERDUE, job_id)
-            fields = self._fields(job_id)
-        return self._signed.record(job_id, fields)
-
     def _for_rq(self, request: JobRequest) -> list[Any]:
         """RQ's own record of a queued job, as field, value, field, value."""
         job = Job.create(
@@ -514,24 +322,6 @@ class JobQueue:
         job.serializer = JSONSerializer  # passed above, RQ would resolve it for each job, in a third of the whole time
         job.enqueued_at = now()
         return [part for pair in job.to_dict().items() for part in pair]
-
-    def _eval(self, script: str, *arguments: Any) -> Any:
-        return evaluate(self._redis, script, *arguments)
-
-
-def _readable(report: bytes) -> WorkerReport | None:
-    """A worker's report; None where a later release wrote it in a form that this one does not understand."""
-    try:
-        return WorkerReport.model_validate_json(report)
-    except ValidationError as error:
-        _log_once(error.errors()[0]["loc"])
-        return None
-
-
-@cache
-def _log_once(where: tuple[int | str, ...]) -> None:
-    """Log once for each place: reports come every few seconds."""
-    log.warning("a worker's report cannot be read at %s: it is left out", ".".join(map(str, where)))
 
 
 def lane_of(request: JobRequest) -> str:
