@@ -26,7 +26,7 @@ from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy import anchor
 from warpdesk_server.privacy.anchor import Anchor
 from warpdesk_server.privacy.budgets import NewBudget
-from warpdesk_server.privacy.charging import ChargeRequest
+from warpdesk_server.privacy.charges import ChargeRequest
 from warpdesk_server.privacy.database import connect
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.seeds import Secrets

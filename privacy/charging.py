@@ -20,119 +20,33 @@ import json
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.amounts import Name, minus, plus, read, shown, within
+from warpdesk_server.privacy.amounts import minus, plus, read, shown, within
 from warpdesk_server.privacy.budgets import Account, rules_of
-from warpdesk_server.privacy.chain import Entry, Relation, canonical
+from warpdesk_server.privacy.chain import Entry, canonical
+from warpdesk_server.privacy.charges import (
+    Charge,
+    ChargeChanged,
+    ChargeEnded,
+    ChargeRequest,
+    KeyReused,
+    NotClaimed,
+    OpenCharge,
+    OverBudget,
+    UnknownCharge,
+)
 from warpdesk_server.privacy.database import DatabaseUnavailable, reading, truncate_log, writing
-from warpdesk_server.privacy.errors import NoRelease, Refused
 from warpdesk_server.privacy.journal import Journal, budget_row, now
 from warpdesk_server.privacy.seeds import SIZE, noise_key
 from warpdesk_server.privacy.tables import CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
 
-State = Literal["charged", "claimed", "released", "failed", "void"]
-
 _OF_ITS_PLACE = ("budget_id", "seq", "at", "prev", "hash")  # in the chain, where the rest is of the charge
 _LATER = ("reason", "outcome", "answer")
-
-
-class UnknownCharge(NoRelease):
-    """Raised if the ledger has no charge of this id."""
-
-    code = "charge-ended"
-
-
-class OverBudget(Refused):
-    """Raised if a release costs more than remains in a privacy budget, which stays unchanged.
-
-    `cost` and `remaining` are exact decimal strings by name.
-    """
-
-    code = "budget-exceeded"
-    pointer = ""
-
-    def __init__(self, budget_id: str, cost: dict[Name, str], remaining: dict[Name, str]) -> None:
-        super().__init__(f"the release costs {_sentence(cost)}; of {budget_id} there remains {_sentence(remaining)}")
-        self.cost = cost
-        self.remaining = remaining
-
-
-class KeyReused(Refused):
-    """Raised if a charge's idempotency key was used for another request."""
-
-    code = "idempotency-key-reused"
-
-
-class ChargeChanged(NoRelease):
-    """Raised if the release differs from what was charged; `what` names the parts that differ."""
-
-    code = "charge-changed"
-
-    def __init__(self, charge_id: str, what: tuple[str, ...]) -> None:
-        super().__init__(
-            f"{', '.join(what)} of {charge_id} changed since it was charged: nothing may be released on it"
-        )
-        self.what = what
-
-
-class NotClaimed(NoRelease):
-    """Raised if an answer arrives for a charge whose noise key was never claimed."""
-
-    code = "charge-ended"
-
-
-class ChargeEnded(NoRelease):
-    """Raised if a charge has ended, in `state`, and has no noise key any more."""
-
-    code = "charge-ended"
-
-    def __init__(self, charge_id: str, state: State, reason: str | None) -> None:
-        super().__init__(f"{charge_id} is {state}" + (f": {reason}" if reason else ""))
-        self.state = state
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class ChargeRequest:
-    """The request for a charge: the job that will draw noise. params, inputs and job are JSON texts; version is the
-    sampler's."""
-
-    owner: str
-    idempotency_key: str
-    fingerprint: str
-    operation: str
-    params: str = field(repr=False)
-    inputs: str = field(repr=False)
-    version: str
-    job_id: str
-    job: str = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Charge:
-    """A charge of a release to a privacy budget.
-
-    `hash` is the hash of its chain entry. `outcome`, set once released, says where the answer is stored.
-    """
-
-    id: str
-    budget_id: str
-    seq: int
-    hash: str
-    state: State
-    amounts: dict[Name, str]
-    relation: Relation
-    owner: str
-    operation: str
-    job_id: str
-    at: int
-    reason: str | None
-    outcome: str | None
 
 
 @dataclass(frozen=True)
@@ -157,18 +71,6 @@ class Released:
 
     outcome: str
     digest: str  # keyed, of the answer
-
-
-@dataclass(frozen=True)
-class OpenCharge:
-    """An outbox row: a charge that has not ended, and its job, which may not have been queued."""
-
-    charge_id: str
-    budget_id: str
-    state: State
-    job_id: str
-    job: str = field(repr=False)
-    at: int
 
 
 class Charges:
@@ -437,10 +339,6 @@ def _require_claimed(charge: Row) -> None:
         raise NotClaimed(f"nobody claimed {charge['id']}")
     if charge["state"] != "claimed":
         raise ChargeEnded(charge["id"], charge["state"], charge["reason"])
-
-
-def _sentence(amounts: dict[Name, str]) -> str:
-    return " and ".join(f"{name} {amount}" for name, amount in amounts.items())
 
 
 def _entry(connection: Connection, charge_id: str) -> Entry:

@@ -22,7 +22,7 @@ from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.amounts import Name
 from warpdesk_server.privacy.budgets import Budget, NewBudget
 from warpdesk_server.privacy.chain import Entry
-from warpdesk_server.privacy.charging import Charge, UnknownCharge
+from warpdesk_server.privacy.charges import Charge, UnknownCharge
 from warpdesk_server.privacy.rules import Rules
 
 router = APIRouter(tags=["budgets"], route_class=Audited)

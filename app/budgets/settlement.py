@@ -11,7 +11,7 @@ from warpdesk.models import ChargeRef, State
 from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.privacy.charging import Charge, OpenCharge
+from warpdesk_server.privacy.charges import Charge, OpenCharge
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.workers.queue.jobs import JobQueue

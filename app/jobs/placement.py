@@ -33,7 +33,7 @@ from warpdesk_server.app.jobs.records import positioned
 from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.privacy.charging import Charge, ChargeRequest, OverBudget
+from warpdesk_server.privacy.charges import Charge, ChargeRequest, OverBudget
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.workers import logs

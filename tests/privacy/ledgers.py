@@ -5,7 +5,8 @@ from typing import Any
 
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.budgets import Budget, NewBudget
-from warpdesk_server.privacy.charging import Charge, ChargeRequest, NoiseKey
+from warpdesk_server.privacy.charges import Charge, ChargeRequest
+from warpdesk_server.privacy.charging import NoiseKey
 from warpdesk_server.privacy.ledger import Ledger
 
 RELEASE = {"operation": "dp_noise", "params": '{"epsilon":"0.1"}', "inputs": '{"values":"blake3:00"}', "version": "1"}

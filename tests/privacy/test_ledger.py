@@ -16,15 +16,8 @@ from tests.privacy.ledgers import RELEASE, charge_request, charged, claimed, ope
 from warpdesk_server.privacy.accountants import AMOUNTS, NotHeld
 from warpdesk_server.privacy.amounts import NotAnAmount
 from warpdesk_server.privacy.budgets import BudgetClosed, DatasetTaken, rules_of
-from warpdesk_server.privacy.charging import (
-    ChargeChanged,
-    ChargeEnded,
-    KeyReused,
-    NotClaimed,
-    OverBudget,
-    Released,
-    UnknownCharge,
-)
+from warpdesk_server.privacy.charges import ChargeChanged, ChargeEnded, KeyReused, NotClaimed, OverBudget, UnknownCharge
+from warpdesk_server.privacy.charging import Released
 from warpdesk_server.privacy.database import FACTS, SCHEMA, UnusableDatabase, create_tables, writing
 from warpdesk_server.privacy.dataset import NotADataset
 from warpdesk_server.privacy.journal import UnknownBudget

@@ -19,7 +19,8 @@ from hypothesis.stateful import (
 
 from tests.privacy.ledgers import RELEASE, charge_request, open_budget, spend
 from warpdesk_server.privacy.budgets import BudgetClosed
-from warpdesk_server.privacy.charging import ChargeChanged, ChargeEnded, KeyReused, NotClaimed, OverBudget, Released
+from warpdesk_server.privacy.charges import ChargeChanged, ChargeEnded, KeyReused, NotClaimed, OverBudget
+from warpdesk_server.privacy.charging import Released
 from warpdesk_server.privacy.ledger import Ledger
 
 UNIT = Fraction(1, 10**12)

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, func, select
 from tests.privacy.ledgers import charge_request, charged, claimed, open_budget, spend
 from tests.privacy.processes import Call, Processes
 from warpdesk_server.privacy.budgets import Budget
-from warpdesk_server.privacy.charging import Charge
+from warpdesk_server.privacy.charges import Charge
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.tables import CHARGES, OUTBOX, REQUESTS, SEEDS
 

@@ -22,7 +22,8 @@ from warpdesk.models import ChargeRef, State
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.budgets import NewBudget
-from warpdesk_server.privacy.charging import Charge, ChargeRequest, Charges, NoiseKey
+from warpdesk_server.privacy.charges import Charge, ChargeRequest
+from warpdesk_server.privacy.charging import Charges, NoiseKey
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.database import connect as connect_database
 from warpdesk_server.privacy.ledger import Ledger
