@@ -80,7 +80,7 @@ async def keep_going(name: str, loop: Loop) -> None:
             await loop()
             return
         except Exception:
-            log.exception("%r failed, and begins again in %g s", name, AGAIN)
+            log.exception("%r failed, and is restarted in %g s", name, AGAIN)
         await asyncio.sleep(AGAIN)
 
 
@@ -116,7 +116,7 @@ async def _serve_metrics(metrics: Metrics, host: str, port: int) -> None:
             server, thread = start_http_server(port, host, metrics.registry)
         except OSError as error:
             if not logged:
-                log.warning("%s:%d has metrics already, or cannot be had (%s): it is tried again", host, port, error)
+                log.warning("this process cannot serve metrics at %s:%d (%s), trying again", host, port, error)
                 logged = True
             await asyncio.sleep(PORT_EVERY)
             continue

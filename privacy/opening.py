@@ -65,7 +65,7 @@ def open_ledger(place: Place) -> Ledger:
         if (missing := _missing(place, inventory)) is not None:
             raise LedgerBehind(missing)
         if inventory.mark is None and "key" in inventory.facts:
-            log.warning("the ledger gets its anchor: from now on an older copy of its database is noticed")
+            log.warning("the ledger gets its anchor: from now on an older copy of its database is detected")
         # Before the key: after a crash here the next start is the first again.
         mark = inventory.mark or anchor.begin(anchored)
         ring = Ring(place.key_file)
@@ -155,7 +155,7 @@ def _remember(place: Place) -> None:
             place.note.touch(mode=0o600)
             force(place.note.parent)
         except OSError as error:  # a full disk must not keep the service from starting
-            log.warning("it cannot be noted that there is a ledger: %s", error)
+            log.warning("the note that a ledger exists cannot be written: %s", error)
 
 
 @contextmanager

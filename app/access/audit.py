@@ -165,7 +165,7 @@ async def begin(request: Request, caller: Key) -> None:
         await anyio.to_thread.run_sync(audit.read if reads else audit.begin, entry)
     except AuditUnavailable as error:
         log.error("%s of key %s was refused: %s", entry.action, caller.id, error)
-        sentence = "What an admin does is written down first, and that cannot be written now: nothing was done"
+        sentence = "An admin's act is first written to the audit log, which cannot be written now: nothing was done"
         raise Refusal("audit-unavailable", sentence, headers={"Retry-After": "60"}) from None
     if not reads:
         request.state.audit_entry = entry

@@ -56,7 +56,7 @@ class Gate:
         try:
             self._keys = read_keys(self._path)
         except UnusableKeys as error:
-            log.error("keys unchanged: %s", error)
+            log.error("the API keys were not reloaded: %s", error)
             return
         self._stamp = found
         self.open = self.open and found is None
@@ -69,7 +69,7 @@ class Gate:
             try:
                 remember(self._home)
             except OSError as error:
-                log.warning("it cannot be noted that there are API keys: %s", error)
+                log.warning("the note that API keys exist cannot be written: %s", error)
 
     async def identify(self, request: Request) -> Key:
         """The API key of a request; raises a 401 without one. While there are no keys, the service's own user is

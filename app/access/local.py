@@ -54,6 +54,6 @@ async def require_local(request: Request) -> None:
     if why is not None:
         raise Refusal(
             "foreign-host",
-            f"No API keys exist, so only its own user on this machine is served; {why}. "
+            f"No API keys exist, so only the service's own user on this machine is served; {why}. "
             "Create a key: warpdesk keys create NAME",
         )

@@ -67,7 +67,7 @@ def _read_apart(body: bytes, order: table.Order, upload: NpyUpload) -> StoredArr
     if reader.returncode == -signal.SIGXCPU:
         raise _malformed_csv(f"Reading the CSV takes more than {order.seconds} s of a processor")
     if reader.returncode == -signal.SIGKILL:
-        sentence = "The process that read the CSV was killed, as a machine short of memory does"
+        sentence = "The process that read the CSV was killed, probably because the machine ran out of memory"
         raise Refusal("busy", sentence, headers={"Retry-After": "10"})
     raise RuntimeError(f"the process that read a CSV ended with {reader.returncode}")
 

@@ -76,7 +76,7 @@ async def upload(
     services.submission_rate.take(caller.id)
     media_type = bodies.require_media_type(request, NPY, CSV)
     if media_type == NPY and columns is not None:
-        sentence = f"columns chooses from a CSV; this body is {NPY}, which has none"
+        sentence = f"columns is for CSV; this body is {NPY}"
         raise errors.refuse_at("invalid-request", "/query/columns", sentence)
     with storage.refused():
         if media_type == CSV:
@@ -293,7 +293,7 @@ async def delete(array_id: str, caller: Submitter, services: ServicesDep) -> Res
             lambda: services.store.delete(caller.id, stored.id, lambda: services.store.unread(caller.id, stored.id))
         )
         if not unread:
-            sentence = f"{refusal.detail}, and a job that was not seen to end may read {stored.id}"
+            sentence = f"{refusal.detail}, and a job that may not have ended reads {stored.id}"
             raise Refusal(refusal.code, sentence, headers=refusal.headers) from None
     if not unread:
         raise Refusal("array-in-use", f"A job that is not done, or was given up, reads {stored.id}; erase it or wait")

@@ -67,11 +67,11 @@ def _require_even(rows: list[Any], extent: int, *, leaves: bool, at: tuple[str, 
     pointer, outer = at
     for place, row in enumerate(rows):
         if not isinstance(row, list):
-            sentence = f"{_word(row)} stands where a list of {extent} belongs"
+            sentence = f"{_word(row)} is in the place of a list of {extent}"
         elif len(row) != extent:
             sentence = f"the row has {len(row)} entries, the first row has {extent}"
         elif leaves and list in map(type, row):
-            sentence = "a list stands where a number belongs"
+            sentence = "a list is in the place of a number"
         else:
             continue
         raise refuse_at("invalid-request", _place(pointer, outer, place), sentence)

@@ -44,7 +44,7 @@ def refused() -> Iterator[None]:
     try:
         yield
     except QuotaPassed as error:
-        sentence = f"{error}; GET /v1/arrays tells what is stored, and DELETE makes room"
+        sentence = f"{error}; GET /v1/arrays lists what is stored, and DELETE frees space"
         raise Refusal("storage-quota", sentence, headers={"Retry-After": "60"}) from None
     except (StoreFull, disk.Reserved) as error:
         sentence = error.sentence if isinstance(error, disk.Reserved) else str(error)
@@ -72,7 +72,7 @@ def _name(record: JobRecord) -> str | None:
     try:
         attempt_of(record.result)
     except ValueError as error:
-        log.error("the result of %s: %s", record.request.id, error)
+        log.error("the record of %s names no valid result: %s", record.request.id, error)
         return None
     return record.result
 
@@ -99,7 +99,7 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
     try:
         await anyio.to_thread.run_sync(store.recount)
     except Exception as error:  # noqa: BLE001 - as below
-        log.warning("what is stored is not counted yet: %s: %s", type(error).__name__, error)
+        log.warning("the store's usage is not counted yet: %s: %s", type(error).__name__, error)
     while True:
         await asyncio.sleep(every)
         try:
@@ -107,9 +107,9 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
             await anyio.to_thread.run_sync(store.recount)
             await anyio.to_thread.run_sync(_end, store, queue)
         except RedisError as error:
-            log.warning("jobs that ended are not looked for: %s", type(error).__name__)
+            log.warning("ended jobs cannot be looked up: %s", type(error).__name__)
         except Exception as error:  # noqa: BLE001 - a full disk: the API must go on
-            log.warning("not all is swept: %s: %s", type(error).__name__, error)
+            log.warning("the sweep of the store is incomplete: %s: %s", type(error).__name__, error)
         else:
             if removed:
                 log.info("swept %d expired files", removed)

@@ -90,7 +90,7 @@ def _read(body: bytes, order: Order) -> "list[array[float]]":
     if has_header and not order.columns and doubtful is not None:  # 1O0 for 100 must not cost a row without a word
         raise Malformed(
             f"Row 1 is not all numbers, and as a header its {doubtful[:40]!r} begins like a number: "
-            "mend the cell, or name the columns with ?columns="
+            "correct the cell, or name the columns with ?columns="
         )
     names = [cell.strip() for cell in top[0]] if has_header else [str(place) for place in range(width)]
     chosen = _choose(names, order.columns)

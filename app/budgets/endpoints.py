@@ -154,7 +154,7 @@ async def quote(budget_id: str, request: Request, caller: Reader, services: Serv
     def checked(sent: bytes) -> tuple[Spend, list[str]]:
         job = operations.check(services, caller.id, operations.submission(operations.parsed(services, sent)))
         if job.spend is None:
-            sentence = f"{job.operation.name} charges no budget as it is asked for here"
+            sentence = f"{job.operation.name} charges no budget with these params"
             raise refuse_at("not-accountable", "/params", sentence)
         return job.spend, list(job.stored.values())
 

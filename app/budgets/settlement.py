@@ -59,7 +59,7 @@ async def look(services: Services) -> None:
                 look_once, services.ledger, services.queue.jobs, services.store, every, abandon_on_cancel=True
             )
         except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
-            log.warning("charged jobs were not looked after: %s", errors.reason_of(error))
+            log.warning("charged jobs could not be checked: %s", errors.reason_of(error))
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
@@ -81,7 +81,7 @@ def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) 
             except (RedisError, DatabaseUnavailable):
                 raise
             except Exception as error:  # noqa: BLE001 - one broken charge must not block the others
-                log.error("%s cannot be looked after: %s", charge.charge_id, type(error).__name__)
+                log.error("%s cannot be checked: %s", charge.charge_id, type(error).__name__)
 
 
 def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenCharge) -> None:
@@ -92,7 +92,7 @@ def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenChar
         if gone := [array for array in job.inputs.values() if store.info_of(job.owner, array) is None]:
             raise InputsGone(*gone)
         queue.enqueue(job)
-        log.warning("%s was charged and in no queue: it is queued", job.id)
+        log.warning("%s was charged but not queued: it is queued again", job.id)
     except InputsGone:
         ledger.charges.settle(charge.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
         log.error("%s was charged, and its inputs are gone", job.id)

@@ -141,7 +141,7 @@ def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> 
         return model.model_validate(sent)
     except ValidationError as error:
         if (count := error.error_count()) > limits.PROBLEMS:
-            raise refuse_at("invalid-request", "", f"{count} things are wrong") from None
+            raise refuse_at("invalid-request", "", f"The body has {count} errors") from None
         problems, count = problems_of(error.errors(include_url=False), omit=omit)
         raise Refusal("invalid-request", errors.sentence_of(problems, count), *problems) from None
 
@@ -155,7 +155,9 @@ def require_media_type(request: Request, *taken: str) -> str:
     """The media type of a request body, without parameters. Refused if not one of `taken`, or if it is compressed."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise Refusal("unsupported-media-type", f"Send the body as it is; Content-Encoding is {encoding[:40]!r}")
+        raise Refusal(
+            "unsupported-media-type", f"Send the body without compression; Content-Encoding is {encoding[:40]!r}"
+        )
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in taken:
         got = f"got {media_type!r}" if media_type else "there is no Content-Type"
@@ -180,7 +182,7 @@ def negotiate(request: Request, *offered: str) -> str:
 
     best = max(offered, key=quality)
     if quality(best)[0] <= 0:
-        raise Refusal("not-acceptable", f"This can be given as {' or '.join(offered)}; Accept is {header[:200]!r}")
+        raise Refusal("not-acceptable", f"This is available as {' or '.join(offered)}; Accept is {header[:200]!r}")
     return best
 
 

@@ -69,7 +69,9 @@ class Observe:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
             if started_answering:  # the server closes the connection, and writes the trace
-                errors.log.error("%s %s was cut short", scope["method"], quote(scope["path"], "/:"))
+                errors.log.error(
+                    "%s %s failed, and its response was cut short", scope["method"], quote(scope["path"], "/:")
+                )
                 raise
             answer = errors.unforeseen(scope["method"], scope["path"], error)
             await answer(scope, receive, send_with_headers)

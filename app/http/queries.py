@@ -25,7 +25,7 @@ async def declared_alone(request: Request) -> None:
         if name not in declared:
             problems.append(Problem(pointer, f"{method} {path} has no query parameter {name[:80]!r}; {takes}"))
         elif count > 1 and not _is_list(declared[name]["schema"]):  # FastAPI would use the last one
-            problems.append(Problem(pointer, f"{name} is given {count} times and has one value"))
+            problems.append(Problem(pointer, f"{name} is given {count} times; it takes one value"))
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
 

@@ -241,7 +241,7 @@ class _Http(HttpToolsProtocol):
             pace = f"{self._body_rate} bytes a second, over {self._body_seconds:g} seconds"
             self._refuse(Refusal("too-slow", f"The body comes more slowly than {pace}"))
         else:
-            sentence = f"The request line and headers were not whole {self._head_seconds:g} seconds after they began"
+            sentence = f"The request line and headers were not complete after {self._head_seconds:g} seconds"
             self._refuse(Refusal("too-slow", sentence))
 
     def on_message_begin(self) -> None:
@@ -274,7 +274,7 @@ class _Http(HttpToolsProtocol):
             return "HTTP/1.0 has no Transfer-Encoding: send the header Content-Length"
         if has_body and self.parser.should_upgrade():
             # The parser would treat the body as bytes of the other protocol, so it would be empty.
-            return "This is HTTP/1.1 alone: send a request that has a body without the header Upgrade"
+            return "The service speaks HTTP/1.1 only: send a request with a body without the header Upgrade"
         return ""
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -360,4 +360,4 @@ class _Http(HttpToolsProtocol):
                 cycle.waiting_for_100_continue = False
                 cycle.disconnected = True
                 cycle.message_event.set()
-        observe.log.info("refused before it had a path: %s", refusal.code, extra={"request_id": request_id})
+        observe.log.info("refused before its path was read: %s", refusal.code, extra={"request_id": request_id})

@@ -120,7 +120,7 @@ class Admission:
         """Refuse a submission if the owner has as many in progress as there is room left for other owners."""
         own, free = turns.present[owner], 2 * limits.SUBMISSIONS - turns.present.total()
         if own >= free:
-            sentence = f"{own} submissions of the key are being taken at this moment"
+            sentence = f"{own} submissions of the key are in progress, which is its share at the moment"
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _until_turn(self, owner: str) -> float:
@@ -213,7 +213,7 @@ class Admission:
     def quota(self, live: int, free: int | None) -> Refusal:
         """The refusal of an owner with `live` jobs. `free`: the queue's free places, if they are what limits it."""
         most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
-        limit = f"the limit is {most}" if free is None else f"that is its share of a queue of {whole} as things are"
+        limit = f"the limit is {most}" if free is None else f"that is its share at the moment of a queue of {whole}"
         turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
         sentence = f"{live} jobs of the key are queued or running; {limit}"
         after = self.throughput.retry_after((live - most + 1) * turns)
@@ -231,7 +231,7 @@ class Admission:
 
     def memory(self) -> Refusal:
         share = self._settings.max_redis_memory
-        sentence = f"Redis is too full for new jobs: they are taken below {share:.0%} of its memory"
+        sentence = f"Redis is too full for new jobs: they are accepted below {share:.0%} of its memory"
         return Refusal("queue-memory", sentence, headers={"Retry-After": "10"})
 
     @property
@@ -271,11 +271,11 @@ class Admission:
                 view = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
             except (RedisError, OSError) as error:
                 if self._away is None:
-                    log.warning("the queue cannot be looked at: %s: %s", type(error).__name__, error)
+                    log.warning("the queue cannot be read: %s: %s", type(error).__name__, error)
                 self._away = f"Redis cannot be used: {type(error).__name__}"
                 self._durability_at = 0.0  # another server may answer next
             except Exception:  # one malformed report must not end this task
-                log.exception("the queue cannot be looked at")
+                log.exception("the queue cannot be read")
             else:
                 self._view, self._away = view, None
             took = time.monotonic() - started

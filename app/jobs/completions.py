@@ -242,7 +242,7 @@ class Completions:
                             self._catch_up()
                         polling = message is None
             except Exception as error:  # noqa: BLE001 - whatever ends it, requests that wait need it again
-                log.warning("no news of jobs, trying again in %.1f s: %r", pause, error)
+                log.warning("the subscription to job events failed, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
 
@@ -251,7 +251,7 @@ class Completions:
         try:
             event = Event.model_validate_json(text)
         except ValidationError as error:
-            log.warning("an event that cannot be read: %s", error)
+            log.warning("a job's event cannot be parsed: %s", error)
             return
         for feed in self._feeds.get(event.job, ()):
             feed.put(event)
@@ -330,7 +330,7 @@ class Completions:
                 try:
                     await follow_up(record)
                 except Exception:  # a disk that fails, say: other jobs must still be followed up
-                    log.exception("what follows the end of %s", record.request.id)
+                    log.exception("the follow-up of job %s failed", record.request.id)
 
 
 L = TypeVar("L", Watch, Feed)

@@ -92,7 +92,7 @@ def _require_inputs(services: Services, record: JobRecord) -> None:
 
 
 def _gone(arrays: Sequence[str]) -> Refusal:
-    return Refusal("inputs-gone", f"Of the job's inputs there are no longer {', '.join(arrays)}")
+    return Refusal("inputs-gone", f"Inputs of the job were deleted: {', '.join(arrays)}")
 
 
 def _view(services: Services, record: JobRecord) -> schemas.DeadLetter:

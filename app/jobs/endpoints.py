@@ -33,7 +33,7 @@ PREFER: dict[str, Any] = {
             "name": "Prefer",
             "in": "header",
             "description": "`wait=N`: answer when the job is done or after N seconds, at most 55 (RFC 7240); "
-            "what makes no sense is ignored",
+            "an invalid value is ignored",
             "schema": {"type": "string"},
             "example": "wait=10",
         }

@@ -36,7 +36,8 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
     responses={
         200: {
             "description": "A stream of events (HTML standard, section 9.2): `id` is the event's number, `event` its "
-            "type, `data` one line of JSON. A comment comes now and then while nothing happens. It ends with the job",
+            "type, `data` one line of JSON. While nothing happens, comments are sent at times. It ends with the "
+            "job",
             "content": {
                 EVENT_STREAM: {
                     "schema": {"type": "string"},
@@ -46,7 +47,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
                 }
             },
         },
-        204: {"description": "The job is done, and `Last-Event-ID` is its last event: there is no more to come"},
+        204: {"description": "The job is done, and `Last-Event-ID` is its last event: no more will come"},
         **errors.documented(
             "unauthorized", "missing-scope", "foreign-host", "queue-unavailable", "bad-request", "unknown-job",
             "not-acceptable", "share-used-up", "busy",
@@ -102,7 +103,7 @@ class _Stream(Response):
         # Proxies such as nginx must not buffer the stream, and nobody may cache it.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._desk = services
+        self._services = services
         self._record = record
         self._last = last
         self._let_in = let_in
@@ -122,7 +123,7 @@ class _Stream(Response):
             tasks.cancel_scope.cancel()
 
     async def _follow(self, send: Send) -> None:
-        services, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
+        services, job_id, deadline = self._services, self._record.request.id, self._record.request.deadline
         private = hides_times(services, self._record.request.operation)
         after_private.set(private or self._record.request.private)
         with services.completions.follow(job_id, self._last, self._let_in) as feed:
@@ -142,7 +143,7 @@ class _Stream(Response):
     async def _expire(self) -> None:
         """Read the job, so that it expires if its deadline has passed. Needed while no worker is alive to do that."""
         try:
-            await self._desk.queue(lambda jobs: jobs.get(self._record.request.id))
+            await self._services.queue(lambda jobs: jobs.get(self._record.request.id))
         except Refusal:
             return
 

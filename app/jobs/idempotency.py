@@ -22,7 +22,7 @@ def key_of(request: Request) -> str | None:
     if not values:
         return None
     if len(values) > 1:
-        raise Refusal("invalid-idempotency-key", f"Idempotency-Key is given {len(values)} times and has one value")
+        raise Refusal("invalid-idempotency-key", f"Idempotency-Key is sent {len(values)} times; send it once")
     try:
         key = values[0].encode("latin-1").decode()  # Starlette decodes headers as latin-1
     except UnicodeDecodeError:
@@ -55,5 +55,5 @@ def canonical(value: object) -> str:
 
 
 def reused(job_id: str) -> Refusal:
-    sentence = f"The Idempotency-Key was sent before with another body, which became {job_id}"
+    sentence = f"The Idempotency-Key was sent before with another body, for {job_id}"
     return Refusal("idempotency-key-reused", sentence, job=job_id)

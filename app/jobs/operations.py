@@ -103,7 +103,7 @@ def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> Non
         if numbers is None or numbers.shape != (0,) or 1 in expected.ranks:
             continue
         remedy = "upload the array as .npy" if expected.empty else f"{operation.name} takes no empty array"
-        sentence = f"the list is empty, which does not tell a shape such as [0, 3]; {remedy}"
+        sentence = f"an empty list cannot express a shape such as [0, 3]; {remedy}"
         raise refuse_at("invalid-request", f"/inputs/{expected.name}/data", sentence)
 
 
@@ -130,7 +130,7 @@ def _require_few_problems(operation: Operation | None, params: object) -> None:
     else:
         return
     if count > limits.PROBLEMS:
-        raise refuse_at("invalid-request", "/params", f"{count} things are wrong in params")
+        raise refuse_at("invalid-request", "/params", f"params has {count} errors")
 
 
 def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, StoredArray]:

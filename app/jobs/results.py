@@ -250,7 +250,7 @@ class _AtHand:
 
 
 def _outlived() -> Refusal:
-    return Refusal("result-gone", "The result outlived its time or was erased")
+    return Refusal("result-gone", "The result has expired or was erased")
 
 
 def _tag(name: str, output: str, media_type: str) -> str:

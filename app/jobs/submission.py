@@ -29,16 +29,15 @@ router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 _HEADERS = {
     **durability.DOCUMENTED,
     "Idempotent-Replayed": {
-        "description": "`true`: the Idempotency-Key was sent before, and this is the job it has",
+        "description": "`true`: the Idempotency-Key was sent before, and this is the job it made then",
         "schema": {"type": "string", "enum": ["true"]},
     },
 }
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Any printable text, kept for a day, and for ever where a budget was charged: the same request with "
-    "the same key is answered with the job "
-    "there is, and never runs twice",
+    "description": "Any printable text. The same request with the same key is answered with the existing job, and "
+    "never runs twice. The key is kept for a day, and for ever if a budget was charged",
     "schema": {"type": "string", "minLength": 1, "maxLength": idempotency.LONGEST_KEY},
     "example": "order-7731",
 }

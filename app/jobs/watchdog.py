@@ -83,7 +83,7 @@ class Watchdog:
         except (RedisError, OSError) as error:
             self._tell(f"a script holds Redis and {kill} has no answer: {type(error).__name__}")
         else:
-            log.warning("a script held Redis for %.1f s after it had become busy: it was ended by %s", seconds, kill)
+            log.warning("a script blocked Redis, which was BUSY for %.1f s: it was ended by %s", seconds, kill)
             self._busy_since = None
 
     def _tell(self, trouble: str) -> None:

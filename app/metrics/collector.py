@@ -64,7 +64,7 @@ class Collector(Generic[T]):
                 value = self._look(request > self._answered)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next call may succeed
                 if not self._failed:
-                    log.warning("metrics of the %s are old ones: %s: %s", self.name, type(error).__name__, error)
+                    log.warning("metrics of the %s are stale: %s: %s", self.name, type(error).__name__, error)
                 self._store(request, None, failed=True)
             else:
                 self._store(request, value, failed=False)

@@ -195,7 +195,7 @@ def _trend(lately: Lately, hours: Hours, kernel: Labels) -> schemas.Trend:
     mean = now.sum / now.count if now.count else None
     baseline = statistics.median(before) if len(before) >= LEAST_HOURS else None
     if baseline is None:
-        sentence = f"a baseline needs {LEAST_HOURS} hours with launches, of the 7 days before there are {len(before)}"
+        sentence = f"a baseline needs {LEAST_HOURS} hours with launches; the last 7 days have {len(before)}"
     elif mean is None:
         sentence = f"no launch in the last hour; the median of {len(before)} hours is {baseline:.3g} s"
     else:

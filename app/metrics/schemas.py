@@ -22,19 +22,23 @@ class Quantiles(Reply):
 class Trend(Reply):
     """The trend of launch durations in one size class: whether launches became slower."""
 
-    launches: Annotated[int, Field(description="In this clock hour; where that is less than 30, in the one before too")]
-    mean: Annotated[float | None, Field(description="Seconds that one of them took")]
+    launches: Annotated[
+        int, Field(description="Launches in this clock hour, and in the one before if these are fewer than 30")
+    ]
+    mean: Annotated[float | None, Field(description="Mean seconds of these launches")]
     baseline: Annotated[
         float | None,
-        Field(description="Median of what the mean was in each earlier hour of the last 7 days; null below 3 hours"),
+        Field(description="Median of the hourly means of the last 7 days; null below 3 hours with launches"),
     ]
-    hours: Annotated[int, Field(description="With launches, of which the baseline is")]
-    ratio: Annotated[float | None, Field(description="The mean over the baseline; above 1 it became slower")]
+    hours: Annotated[int, Field(description="Number of hours with launches in the baseline")]
+    ratio: Annotated[float | None, Field(description="Mean divided by baseline; above 1 launches became slower")]
     sentence: str
 
 
 class Launches(Reply):
-    seconds: Annotated[Quantiles, Field(description="On a GPU by its own events, on a CPU of the call that computes")]
+    seconds: Annotated[
+        Quantiles, Field(description="Duration of a launch: on a GPU by CUDA events, on a CPU of the whole call")
+    ]
     trend: Trend
 
 
@@ -48,7 +52,7 @@ class Batches(Reply):
     largest: int
     ended_by: Annotated[
         dict[str, int],
-        Field(description="Launches by why there were no more jobs: full, bytes, waited, drained, alone"),
+        Field(description="Launches by the reason why they had no more jobs: full, bytes, waited, drained, alone"),
     ]
 
 
@@ -58,50 +62,50 @@ class Computing(Reply):
     Times, energy and cost do not include private jobs.
     """
 
-    computed: Annotated[int, Field(description="Jobs; those an identical one was computed for are not among them")]
+    computed: Annotated[int, Field(description="Computed jobs, without jobs answered with an identical job's result")]
     computed_per_second: float
-    run_seconds: Annotated[Quantiles | None, Field(description="Computing, for each job the time of its launch")]
-    bytes_per_second: Annotated[float | None, Field(description="Inputs and outputs: the achieved bandwidth")]
+    run_seconds: Annotated[Quantiles | None, Field(description="Computing time; each job has the time of its launch")]
+    bytes_per_second: Annotated[float | None, Field(description="Bytes of inputs and outputs: the achieved bandwidth")]
     work_per_second: Annotated[float | None, Field(description="Elementary steps")]
-    joules_per_thousand_jobs: Annotated[float | None, Field(description="Null where no device tells its energy")]
-    dollars_per_thousand_jobs: Annotated[float | None, Field(description="Null where no price is set")]
+    joules_per_thousand_jobs: Annotated[float | None, Field(description="Null if no device reports its energy")]
+    dollars_per_thousand_jobs: Annotated[float | None, Field(description="Null if no price is set")]
     launches: Annotated[
         dict[str, Launches],
-        Field(description="By size class, the elementary steps of all its jobs: small below 1e6, medium below 1e8, "
-              "large below 1e10, huge"),
+        Field(description="By size class, which counts the elementary steps of a launch: small below 1e6, medium "
+              "below 1e8, large below 1e10, huge"),
     ]  # fmt: skip
 
 
 class BackendPerformance(Computing):
     devices: Annotated[
         dict[str, Computing],
-        Field(description="The same of each device by itself, its trend against its own past: GPUs by UUID, as in "
-              "/gpu-health, CPUs by name and cores"),
+        Field(description="The same for each device, its trend against its own past: GPUs by UUID, as in /gpu-health, "
+              "CPUs by name and cores"),
     ]  # fmt: skip
 
 
 class OperationPerformance(Reply):
-    jobs: Annotated[dict[str, int], Field(description="By final state, since `counted_since`")]
-    jobs_per_second: Annotated[float, Field(description="That ended, in whatever state")]
-    failures: Annotated[dict[str, int], Field(description="By the error's code")]
-    coalesced: Annotated[int, Field(description="Jobs that an identical one was computed for")]
+    jobs: Annotated[dict[str, int], Field(description="Ended jobs by final state, since `counted_since`")]
+    jobs_per_second: Annotated[float, Field(description="Jobs that ended, in whatever state")]
+    failures: Annotated[dict[str, int], Field(description="Failed jobs by error code")]
+    coalesced: Annotated[int, Field(description="Jobs answered with the result of an identical job in flight")]
     retries: Annotated[int, Field(description="Attempts beyond the first")]
     fallbacks: Annotated[
-        dict[str, int], Field(description="Answers of the CPU that were wanted from a GPU, by what kept them off it")
+        dict[str, int], Field(description="Jobs that the CPU computed although a GPU was wanted, by the reason")
     ]
-    gpu_share: Annotated[float | None, Field(description="Of the computed jobs, how many a GPU computed, 0 to 1")]
+    gpu_share: Annotated[float | None, Field(description="Share of the computed jobs that a GPU computed, 0 to 1")]
     batches: Batches | None
     backends: dict[str, BackendPerformance]
 
 
 class QueuePerformance(Reply):
-    waiting: Annotated[int, Field(description="Jobs that wait now, those in a backoff left out")]
-    jobs: Annotated[dict[str, int], Field(description="By final state, since `counted_since`")]
-    jobs_per_second: Annotated[float, Field(description="That ended, in whatever state")]
+    waiting: Annotated[int, Field(description="Jobs that wait now, without those in a backoff")]
+    jobs: Annotated[dict[str, int], Field(description="Ended jobs by final state, since `counted_since`")]
+    jobs_per_second: Annotated[float, Field(description="Jobs that ended, in whatever state")]
     wait_seconds: Annotated[
-        Quantiles | None, Field(description="From the submission to the start of the attempt that answered")
+        Quantiles | None, Field(description="From submission to the start of the attempt that answered")
     ]
-    seconds: Annotated[Quantiles | None, Field(description="From the submission to the end of jobs that succeeded")]
+    seconds: Annotated[Quantiles | None, Field(description="From submission to the end, of jobs that succeeded")]
 
 
 class Performance(Reply):
@@ -113,9 +117,7 @@ class Performance(Reply):
 
     at: datetime
     since: Annotated[datetime, Field(description="`hours` before this clock hour, or when counting began")]
-    counted_since: Annotated[datetime | None, Field(description="Null where no job was counted yet")]
-    quantile_error: Annotated[
-        float, Field(description="How far a quantile may be from the time of that rank, relative to it")
-    ]
+    counted_since: Annotated[datetime | None, Field(description="Null if no job was counted yet")]
+    quantile_error: Annotated[float, Field(description="The largest relative error of a quantile")]
     queues: dict[str, QueuePerformance]
     operations: dict[str, OperationPerformance]

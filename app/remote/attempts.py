@@ -31,7 +31,7 @@ def running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refu
     the API has ended.
     """
     if record is None or record.state is not State.RUNNING or record.attempt != attempt_named(name)[1]:
-        return Refusal("stale-attempt", f"{name} is not the attempt that runs")
+        return Refusal("stale-attempt", f"{name} is not the job's current attempt")
     if record.closed:
         return Refusal("stale-attempt", f"{name} was canceled, or is past its deadline")
     if not record.is_held_by(token):

@@ -55,7 +55,7 @@ async def read_input(attempt: str, name: str, request: Request, _: Worker, servi
     if isinstance(found, Refusal):
         raise found
     owner, array_id = _place(found, name)
-    gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or has it no more")
+    gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or it was erased")
     info = await anyio.to_thread.run_sync(_input_info, services, found, name)
     if info is None:
         raise gone
@@ -151,7 +151,7 @@ async def delete_result(attempt: str, request: Request, _: Worker, services: Ser
     """
     record = (await attempts.records_of(services, [attempt]))[attempt]
     if not attempts.may_delete(attempt, record, request.headers.get(CLAIM, "")):
-        raise Refusal("result-committed", f"{attempt} is an answer, or may be one")
+        raise Refusal("result-committed", f"{attempt} is the answer of its job, or may become it")
     await anyio.to_thread.run_sync(services.store.delete_result, attempt)
     return Response(status_code=204)
 

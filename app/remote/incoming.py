@@ -37,7 +37,7 @@ class Pieces:
             try:
                 self._left = memoryview(await anext(self._pieces))
             except StopAsyncIteration:
-                raise Refusal("malformed-result", "The body ends before what it announces") from None
+                raise Refusal("malformed-result", "The body is shorter than it declares") from None
         taken, self._left = self._left[:most], self._left[most:]
         return taken
 
@@ -55,7 +55,7 @@ class Pieces:
                 self._left = memoryview(await anext(self._pieces))
             except StopAsyncIteration:
                 return
-        raise Refusal("malformed-result", "The body goes on after what it announces")
+        raise Refusal("malformed-result", "The body is longer than it declares")
 
 
 async def read_manifest(body: Pieces, limit: int, share: Share) -> SentResults:
@@ -81,7 +81,9 @@ async def read_manifest(body: Pieces, limit: int, share: Share) -> SentResults:
         arrays = _arrays(result.document)
         for array in arrays.values():
             if len(array.shape) > npy.MAX_RANK or any(extent < 0 for extent in array.shape):
-                raise Refusal("malformed-result", f"No array of {result.name} has {len(array.shape)} axes like these")
+                raise Refusal(
+                    "malformed-result", f"An array of {result.name} has an invalid shape of {len(array.shape)} axes"
+                )
         total = sum(array.info.nbytes for array in arrays.values())
         if total > limit:
             raise Refusal("array-too-large", f"{result.name} is {total} bytes; the limit is {limit}")
@@ -95,12 +97,12 @@ def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
 def _mismatch(operation: Operation | None, request: JobRequest, document: ResultDocument) -> str | None:
     """The reason why an uploaded document is not the result of a job; None if it is."""
     if document.job != request.id or document.operation != request.operation:
-        return f"It is the result of {document.operation} of {document.job}"
+        return f"The document is the result of {document.operation} of {document.job}"
     if operation is None:
         return f"This service has no operation {request.operation!r}"
     declared = {output.name: output.kind == "array" for output in operation.outputs}
     if declared != {name: isinstance(output, ArrayOutput) for name, output in document.outputs.items()}:
-        return f"{request.operation} has the outputs {', '.join(declared)}, and these are others"
+        return f"{request.operation} has the outputs {', '.join(declared)}; the document has others"
     if any(array.file != f"{name}.npy" for name, array in _arrays(document).items()):
         return "A file is not named after its output"
     return None

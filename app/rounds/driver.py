@@ -63,7 +63,7 @@ async def drive(services: Services) -> None:
 def _tell(what: str, why: str, logged: dict[str, str]) -> None:
     """Log why a round cannot go on, once for each reason."""
     if why and logged.get(what) != why:
-        log.warning("%s goes no further for now: %s", what, why)
+        log.warning("%s cannot advance for now: %s", what, why)
         logged[what] = why
     if not why:
         logged.pop(what, None)

@@ -33,13 +33,13 @@ async def receive(request: Request, services: Services, member: Member) -> None:
     try:
         row = await anyio.to_thread.run_sync(begin)
     except RowTaken:
-        sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
+        sentence = f"Client {member.client} is already sending its masked vector: try again when that has ended"
         raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
     try:
         with anyio.move_on_after(place.seconds) as in_time, services.unwritten.take(member.owner, 0) as share:
             await _write(request, row, place.row_bytes, share)
         if in_time.cancelled_caught:
-            raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
+            raise Refusal("phase-over", "The time for masked vectors ended before this one was complete")
         with anyio.CancelScope(shield=True):  # once the call is made, its answer decides what becomes of the row
             await _settled(services, member.owner, lambda: services.rounds.send_masked(member))
     except Closed:

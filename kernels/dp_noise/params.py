@@ -116,8 +116,8 @@ class DpNoise(Params):
     def _is_charged_once(self) -> Self:
         if (self.budget is None) == (self.unaccounted is None):
             raise ValueError(
-                "exactly one of budget and unaccounted is needed: a budget that is charged, or true where none is, "
-                f"got {'none' if self.budget is None else 'both'}"
+                "exactly one of budget and unaccounted is needed: name the budget to charge, or set unaccounted to "
+                f"true; got {'none' if self.budget is None else 'both'}"
             )
         return self
 

@@ -95,11 +95,11 @@ class FederatedAverage(Params):
                     raise ValueError(f"strategy fedavg does not take {name}")
         given = [name for name in ("budget", "unaccounted") if getattr(self, name) is not None]
         if self.dp is None and given:
-            raise ValueError(f"{given[0]} is for dp: an average without noise charges nothing and promises nothing")
+            raise ValueError(f"{given[0]} is for dp: an average without noise charges no budget")
         if self.dp is not None and len(given) != 1:
             raise ValueError(
-                "with dp exactly one of budget and unaccounted is needed: a budget that is charged, or true where none "
-                f"is, got {'both' if given else 'none'}"
+                "with dp exactly one of budget and unaccounted is needed: name the budget to charge, or set "
+                f"unaccounted to true; got {'both' if given else 'none'}"
             )
         if self.round is not None and self.dp is not None:
             given_too = {"dp.max_weight": self.dp.max_weight, "round.total_weight": self.round.total_weight}

@@ -41,10 +41,10 @@ def _sources(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Itera
             yield Problem("/inputs/sum", "the sum of a round needs the field round, which says how to read it")
     else:
         if "sum" not in inputs:
-            yield Problem("/inputs/sum", "the field round is given, and the sum of that round is not")
+            yield Problem("/inputs/sum", "the field round is given, but not the sum of that round")
         for name in ("updates", "weights"):
             if name in inputs:
-                yield Problem(f"/inputs/{name}", f"a round has its {name} in the sum already")
+                yield Problem(f"/inputs/{name}", f"the sum of a round already includes its {name}")
 
 
 def _lengths(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
@@ -63,7 +63,7 @@ def _lengths(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Itera
         yield Problem("/inputs/model", "strategy fedadam needs the model that it moves")
     elif len(state) == 2:
         missing = "second_moment" if "first_moment" in inputs else "first_moment"
-        yield Problem(f"/inputs/{missing}", "the moments of the round before come together, or in a first round not")
+        yield Problem(f"/inputs/{missing}", "give both moments of the round before, or in a first round neither")
 
 
 def _weight_of_round(params: FederatedAverage) -> Iterator[Problem]:

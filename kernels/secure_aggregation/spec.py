@@ -90,7 +90,7 @@ def check(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> None:
 
 def _ring(params: SecureAggregation) -> list[Problem]:
     if params.degree is None:
-        return [Problem("/params/ring", "a ring is for clients of some degree")] if params.ring else []
+        return [Problem("/params/ring", "a ring needs a degree")] if params.ring else []
     if params.degree >= len(params.ring) - 1:
         sentence = f"degree {params.degree} on a ring of {len(params.ring)} is everybody: leave degree and ring out"
         return [Problem("/params/degree", sentence)]
@@ -112,7 +112,9 @@ def _membership(params: SecureAggregation) -> list[Problem]:
             )
         )
     if params.clients < 2:
-        problems.append(Problem("/params/survivors", "a sum over one client is that client's vector; 2 are the least"))
+        problems.append(
+            Problem("/params/survivors", "a sum over one client is that client's vector: at least 2 are needed")
+        )
     size = params.clients if params.degree is None else params.degree + 1
     least, whose = size // 2 + 1, "clients" if params.degree is None else "clients of a sharing set"
     if not least <= params.threshold <= size:
@@ -175,7 +177,9 @@ def _pairs(params: SecureAggregation) -> list[Problem]:
         elif gone not in dropped:
             problems.append(Problem(at, f"client {gone} is not among the dropped"))
         elif stayed not in survivors:
-            problems.append(Problem(at, f"client {stayed} is not among the survivors: its mask is in no vector summed"))
+            problems.append(
+                Problem(at, f"client {stayed} is not among the survivors: its mask is in none of the summed vectors")
+            )
         elif needed is not None and pair not in needed:
             problems.append(Problem(at, f"clients {gone} and {stayed} are no neighbours on the ring"))
         elif pair in named:

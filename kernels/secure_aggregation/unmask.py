@@ -63,7 +63,7 @@ def _refuse_repeated(seeds: NDArray[np.uint32], self_seeds: int) -> None:
             ]
             raise refuse(
                 "/inputs/pair_seeds" if row >= self_seeds else "/inputs/self_seeds",
-                f"{where[0]} and {where[1]} are the same seed, and every mask has one of its own",
+                f"{where[0]} and {where[1]} are the same seed; every mask needs a seed of its own",
             )
 
 

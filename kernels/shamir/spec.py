@@ -77,7 +77,7 @@ def check_share(params: ShamirShare, inputs: Mapping[str, ArrayInfo]) -> None:
     if real and params.scale is None:
         problems.append(Problem("/params/scale", f"values of dtype {values.dtype} need a scale"))
     if not real and params.scale is not None:
-        problems.append(Problem("/params/scale", f"values of dtype {values.dtype} are shared as they are: no scale"))
+        problems.append(Problem("/params/scale", f"values of dtype {values.dtype} are integers: leave out scale"))
     if values.size > MOST_ELEMENTS[params.field]:
         problems.append(
             Problem(

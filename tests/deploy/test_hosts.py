@@ -196,9 +196,9 @@ def test_jobs_run_on_a_host_without_the_spool_and_once_where_the_cable_was_out(h
 
 
 def test_a_far_worker_takes_no_job_while_it_cannot_have_its_inputs(hosts: Hosts) -> None:
-    lines = hosts.desk.log().count("no job is taken")
+    lines = hosts.desk.log().count("no job is claimed")
     hosts.door.down()
-    hosts.desk.until(lambda: hosts.desk.log().count("no job is taken") > lines, "the far worker does not notice")
+    hosts.desk.until(lambda: hosts.desk.log().count("no job is claimed") > lines, "the far worker does not notice")
     sooner = hosts.submit(operation="double", inputs={"values": {"data": [6.0]}})  # handed to it, perhaps
     with hosts.redis.client("operator") as redis:
         states = "rq:worker:*"

@@ -127,10 +127,10 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "empty array": (rsi(inputs=prices([])), "/inputs/prices", "empty: its shape is [0]"),
     "an empty array of lost shape": (
         matmul([], [[1.0]]), "/inputs/a/data",
-        "the list is empty, which does not tell a shape such as [0, 3]; matmul takes no empty array",
+        "an empty list cannot express a shape such as [0, 3]; matmul takes no empty array",
     ),
     "wrong pairs without end": (
-        changed("secure_aggregation", pairs=[0] * 20_000), "/params", "20000 things are wrong in params"
+        changed("secure_aggregation", pairs=[0] * 20_000), "/params", "params has 20000 errors"
     ),
     "empty axis": (rsi(inputs=prices([[], []])), "/inputs/prices", "empty: its shape is [2, 0]"),
     "infinity by overflow": (
@@ -370,7 +370,7 @@ def test_a_query_parameter_with_one_value_that_is_given_twice_is_refused_by_name
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert answer.json()["errors"] == [
-        {"pointer": "/query/limit", "detail": "limit is given 2 times and has one value"}
+        {"pointer": "/query/limit", "detail": "limit is given 2 times; it takes one value"}
     ]
 
 
@@ -422,7 +422,7 @@ def test_a_compressed_body_is_refused(api: Live, method: str, path: str, headers
     answer = api.http.request(method, path, content=b"\x1f\x8b", headers={**headers, "Content-Encoding": "gzip"})
 
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
-    assert answer.json()["detail"] == "Send the body as it is; Content-Encoding is 'gzip'"
+    assert answer.json()["detail"] == "Send the body without compression; Content-Encoding is 'gzip'"
 
 
 @pytest.mark.parametrize(

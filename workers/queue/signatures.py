@@ -60,4 +60,4 @@ class SignedRecords:
 @lru_cache(maxsize=1024)
 def _log_once(job_id: str, why: str) -> None:
     """Once of each: whoever waits for a job reads its record every few seconds."""
-    log.error("the record of %s is taken for none: %s", job_id, why)
+    log.error("the record of %s is ignored: %s", job_id, why)

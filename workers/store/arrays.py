@@ -216,7 +216,7 @@ class ArrayFiles:
             stored, shown_in = self._described(owner, array_id)  # uploaded again meanwhile, perhaps
             if stored is None or shown_in in (None, boot()) or self._proven(owner, stored):
                 return stored
-            log.warning("%s did not outlive the end of the machine whole, and does not exist", array_id)
+            log.warning("%s is incomplete after a crash of the machine, and is deleted", array_id)
             erase(self.path(owner, array_id), self._description(owner, array_id))
         return None
 

@@ -56,7 +56,7 @@ def read_description(file: Path) -> tuple[dict[str, Any], float]:
             return {}, 0.0
         fields = json.loads(os.read(descriptor, status.st_size))
     except ValueError:
-        log.warning("%s is damaged, and what it describes does not exist", file.name)
+        log.warning("%s is damaged, so what it describes is ignored", file.name)
         return {}, 0.0
     finally:
         os.close(descriptor)

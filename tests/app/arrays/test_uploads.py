@@ -586,8 +586,8 @@ def test_lists_become_arrays(data: object, dtype: Any, expected: Any) -> None:
     ("data", "dtype", "pointer", "sentence"),
     [
         ([[1, 2], [3]], "float64", "/data/1", "the row has 1 entries, the first row has 2"),
-        ([[1, 2], 3], "float64", "/data/1", "3 stands where a list of 2 belongs"),
-        ([1, [2]], "float64", "/data", "a list stands where a number belongs"),
+        ([[1, 2], 3], "float64", "/data/1", "3 is in the place of a list of 2"),
+        ([1, [2]], "float64", "/data", "a list is in the place of a number"),
         ([1, "2"], "float64", "/data/1", "'2' is not a number of float64"),
         ([[1, 2], [True, 4]], "float64", "/data/1/0", "true is not a number of float64"),
         ([1, None], "int64", "/data/1", "null is not a number of int64"),

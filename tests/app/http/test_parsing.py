@@ -372,5 +372,5 @@ def test_no_more_problems_are_built_than_are_told(api: Live) -> None:
         submission(body)
 
     assert len(refusal.value.problems) == MOST_LISTED
-    assert refusal.value.detail.startswith("900 things are wrong: ")
+    assert refusal.value.detail.startswith("900 errors: ")
     assert refusal.value.detail.endswith(f"and {900 - MOST_LISTED} more")

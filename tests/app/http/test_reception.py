@@ -96,7 +96,7 @@ def test_what_follows_a_request_never_ends_up_in_its_answer(
             connection.sendall(request.encode())
             answer = connection.recv(1000)
             connection.sendall(b"no request\r\n\r\n")
-            wait_until(lambda: "refused before it had a path" in caplog.text)
+            wait_until(lambda: "refused before its path was read" in caplog.text)
             with suppress(ConnectionError):
                 while piece := connection.recv(65536):
                     answer += piece
@@ -318,7 +318,7 @@ def test_a_head_that_is_not_whole_in_time_is_refused(serve_api: Callable[..., Li
     assert last.startswith(b"408 ")
     problem = json.loads(last.partition(b"\r\n\r\n")[2])
     assert (problem["code"], problem["retryable"]) == ("too-slow", True)
-    assert problem["detail"].endswith("not whole 0.4 seconds after they began")
+    assert problem["detail"].endswith("not complete after 0.4 seconds")
 
 
 @pytest.mark.parametrize("before", [b"", LIVEZ + b"\r\n"], ids=["new", "answered"])

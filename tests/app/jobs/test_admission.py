@@ -94,7 +94,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
 
         assert answer.startswith("HTTP/1.1 503")
         assert '"code":"busy"' in answer
-        assert "3 submissions of the key are being taken at this moment" in answer
+        assert "3 submissions of the key are in progress, which is its share at the moment" in answer
         assert submitted(api).status_code == 202
 
 
@@ -207,7 +207,7 @@ def test_keys_share_the_queue_and_one_that_comes_later_finds_room(
         assert [taken for taken, _ in filled] == [30, 15, 8, 4, 1, 1, 1]
         codes = [(answer.status_code, answer.json()["code"]) for _, answer in filled]
         assert codes == [(429, "quota-reached")] * 6 + [(503, "queue-full")]
-        detail = "30 jobs of the key are queued or running; that is its share of a queue of 60 as things are"
+        detail = "30 jobs of the key are queued or running; that is its share at the moment of a queue of 60"
         assert filled[0][1].json()["detail"] == detail
         assert int(filled[0][1].headers["Retry-After"]).bit_count() == 1
 
@@ -256,7 +256,7 @@ def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
 
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-memory")
         assert "Retry-After" in refused.headers
-        detail = "Redis is too full for new jobs: they are taken below 80% of its memory"
+        detail = "Redis is too full for new jobs: they are accepted below 80% of its memory"
         assert refused.json()["detail"] == detail
         assert done.status_code == 200
         wait_until(lambda: submitted(api).status_code == 202)

@@ -61,7 +61,7 @@ def test_of_many_problems_the_first_twenty_are_told_and_the_rest_counted(api: Li
 
     assert answer.status_code == 422
     assert len(answer.json()["errors"]) == 20
-    assert answer.json()["detail"].startswith("123 things are wrong: ")
+    assert answer.json()["detail"].startswith("123 errors: ")
     assert answer.json()["detail"].endswith("; and 103 more")
 
 

@@ -304,7 +304,7 @@ def test_two_hours_are_no_baseline(alone: Live) -> None:
 
     assert (trend["baseline"], trend["ratio"], trend["hours"]) == (None, None, 2)
     assert trend["mean"] == pytest.approx(0.050)
-    assert trend["sentence"] == "a baseline needs 3 hours with launches, of the 7 days before there are 2"
+    assert trend["sentence"] == "a baseline needs 3 hours with launches; the last 7 days have 2"
 
 
 def test_few_launches_of_this_hour_are_looked_at_with_those_of_the_last(alone: Live) -> None:

@@ -380,8 +380,8 @@ def test_a_member_of_a_large_round_may_name_every_other_and_what_is_wrong_is_tol
     with played.as_client(0) as http:
         refused = [http.post(path, json=many) for path in ("shares", "unmask", "keys")]
 
-    assert problem(refused[0]) == (422, "invalid-request", "39992 things are wrong")
-    assert problem(refused[1]) == (422, "invalid-request", "39990 things are wrong")
+    assert problem(refused[0]) == (422, "invalid-request", "The body has 39992 errors")
+    assert problem(refused[1]) == (422, "invalid-request", "The body has 39990 errors")
     assert problem(refused[2]) == (422, "invalid-request", "The body has more than 1000 keys, which is the limit")
 
 

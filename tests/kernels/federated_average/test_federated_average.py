@@ -467,8 +467,8 @@ def test_an_average_without_noise_or_account_charges_nothing() -> None:
     [
         ({}, {}, "needs updates, or the sum of a round"),
         ({}, {"updates": (2, 3), "sum": (3,)}, "needs the field round"),
-        ({"round": ROUND}, {"updates": (2, 3)}, "the sum of that round is not"),
-        ({"round": ROUND}, {"sum": (3,), "weights": (9,)}, "a round has its weights in the sum already"),
+        ({"round": ROUND}, {"updates": (2, 3)}, "but not the sum of that round"),
+        ({"round": ROUND}, {"sum": (3,), "weights": (9,)}, "the sum of a round already includes its weights"),
         ({}, {"updates": (2, 3), "weights": (3,)}, "3 weights for 2 updates"),
         ({}, {"updates": (2, 3), "model": (4,)}, "4 numbers, and the updates have 3"),
         ({}, {"updates": (2, 3), "first_moment": (3,)}, "strategy fedavg has no moments"),
@@ -476,7 +476,7 @@ def test_an_average_without_noise_or_account_charges_nothing() -> None:
         (
             {"strategy": "fedadam"},
             {"updates": (2, 3), "model": (3,), "first_moment": (3,)},
-            "/inputs/second_moment: the moments of the round before come together",
+            "/inputs/second_moment: give both moments of the round before",
         ),
         ({"beta1": 0.5}, {"updates": (2, 3)}, "strategy fedavg does not take beta1"),
         ({"strategy": "fedadam", "beta1": 1.0}, {"updates": (2, 3)}, "beta1 should be below 1"),

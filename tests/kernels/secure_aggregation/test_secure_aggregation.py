@@ -86,7 +86,7 @@ def _ring_of_eight(dropped: tuple[int, ...] = (4,), **params: Any) -> tuple[Any,
         (lambda request: request["ring"].append(1), "client 1 is named 2 times"),
         (lambda request: request.update(degree=3), "degree should"),
         (lambda request: request.update(degree=8), "degree 8 on a ring of 8 is everybody: leave degree and ring out"),
-        (lambda request: request.pop("degree"), "a ring is for clients of some degree"),
+        (lambda request: request.pop("degree"), "a ring needs a degree"),
         (lambda request: request.pop("ring"), "degree 4 on a ring of 0 is everybody"),
     ],
 )

@@ -219,7 +219,7 @@ def test_the_largest_values_fit(run: Run) -> None:
         ({"shares": 256}, "int64", "shares should be at most 255, got 256"),
         ({"field": "p32"}, "int64", "field should be 'm31' or 'm61'"),
         ({"scale": "0"}, "float64", "'0' is not above zero"),
-        ({"scale": "8"}, "int64", "values of dtype int64 are shared as they are: no scale"),
+        ({"scale": "8"}, "int64", "values of dtype int64 are integers: leave out scale"),
         ({}, "float32", "values of dtype float32 need a scale"),
         ({"seed": 1}, "int64", "there is no field 'seed' here"),
         ({"key": "00"}, "int64", "there is no field 'key' here"),

@@ -71,7 +71,7 @@ class BackgroundErrands:
             except ApiAway as error:
                 self._says(str(error))
             except Exception:
-                log.exception("an errand failed")
+                log.exception("a task in the background failed")
                 with suppress(IndexError):
                     self._errands.popleft()
             if self._end_by is not None:
@@ -82,7 +82,7 @@ class BackgroundErrands:
 
     def _says(self, trouble: str | None) -> None:
         if trouble is not None and self._trouble is None:
-            log.warning("no job is taken: %s", trouble)
+            log.warning("no job is claimed: %s", trouble)
         elif trouble is None and self._trouble is not None:
             log.info("the API answers")
         self._trouble = trouble

@@ -220,7 +220,7 @@ class RemoteStore:
                 if error.code == "unknown-array":
                     return HeldInput()
                 error = OSError(errno.ESTALE, f"the API gives it to no worker: {error}")
-            log.error("an input cannot be kept here: %s", error)
+            log.error("an input cannot be cached here: %s", error)
             return HeldInput(error=error)
         return HeldInput(file, stored(array_id, info))
 
