@@ -1,4 +1,4 @@
-"""Checks of a kernel's launch: its shape, and its arguments against the parameters that its source declares."""
+"""Checks of a GPU kernel's launch: its shape, and its arguments against the parameters in its CUDA source."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from warpdesk_server.kernels.gpu.faults import LaunchFailed
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a kernel's parameter is: kind "f", "i", "u" or "b" with its bytes, or "p" and what it points to.
+    """The type of a CUDA kernel's parameter: kind "f", "i", "u" or "b" with its bytes, or "p" and its pointee.
 
     An unknown type has kind "" and takes any NumPy scalar; an unknown pointee takes any array.
     """
@@ -48,13 +48,13 @@ _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<is>[\w ]+
 
 
 def parameters(text: str, name: str) -> tuple[Parameter, ...] | None:
-    """Read the parameters of a kernel from its source; None when several versions of it differ (#if)."""
+    """Parse the parameters of a kernel from its CUDA source; None if versions of it (#if) differ."""
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     aliases: dict[str, str] = {}
     for match in (*_MACRO.finditer(code), *_ALIAS.finditer(code)):
         names = match.groupdict()
         new, old = names.get("new") or names["name"], names.get("old") or names["is"]
-        # A name with two meanings (#if) is left unread rather than guessed.
+        # A type name with two meanings (#if) stays unknown instead of being guessed.
         aliases[new] = old if aliases.get(new, old) == old else ""
     found = {
         tuple(_parameter(part, aliases) for part in match[1].split(",") if part.strip() not in ("", "void"))
@@ -79,10 +79,10 @@ def _parameter(text: str, aliases: Mapping[str, str]) -> Parameter:
 
 
 def check_arguments(name: str, expected: tuple[Parameter, ...], args: tuple[Any, ...], array: type) -> None:
-    """Raise TypeError where a kernel would read other bytes than were meant: CuPy passes what it is given unseen.
+    """Raise TypeError if a launch's arguments do not have the types of the kernel's parameters.
 
-    A Python float would arrive as eight bytes and an int as int64, whatever the parameter is. `array` is the type of
-    device arrays.
+    CuPy does not check: it passes a Python float as eight bytes and an int as int64, whatever the parameter is. `array`
+    is the type of device arrays.
     """
     if len(args) != len(expected):
         raise TypeError(f"{name} takes {len(expected)} arguments, got {len(args)}")
@@ -103,7 +103,7 @@ def check_arguments(name: str, expected: tuple[Parameter, ...], args: tuple[Any,
 def _check_array(at: str, parameter: Parameter, value: Any) -> None:
     if not value.flags.c_contiguous:
         raise TypeError(f"{at}: the array of shape {value.shape} is not contiguous")
-    same = {"i": "integer", "u": "integer"}  # the same bytes either way, and kernels do reinterpret them
+    same = {"i": "integer", "u": "integer"}  # signed and unsigned have the same bytes, and kernels reinterpret them
     kind = parameter.pointee
     if kind and (same.get(kind, kind), parameter.pointee_size) != (
         same.get(value.dtype.kind, value.dtype.kind),
@@ -113,7 +113,7 @@ def _check_array(at: str, parameter: Parameter, value: Any) -> None:
 
 
 def check_shape(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-    """Raise LaunchFailed for an empty or too large grid or block. CuPy launches one block where zero are asked for."""
+    """Raise LaunchFailed if the grid or block of a launch is empty or too large. CuPy turns zero blocks into one."""
     if not (1 <= len(grid) <= 3 and 1 <= len(block) <= 3):
         raise LaunchFailed(f"{name}: grid {grid} and block {block} must have 1 to 3 dimensions", 1, (name,))
     if min(*grid, *block) < 1 or grid[0] > 2**31 - 1 or max(grid[1:], default=1) > 65_535:

@@ -1,4 +1,4 @@
-"""The canary: a kernel with known answers, so that any other answer proves that the device computes wrongly."""
+"""The canary: a kernel with known answers. Any other answer proves that the GPU computes wrongly."""
 
 from functools import cache
 from pathlib import Path
@@ -22,14 +22,14 @@ WRONG_ANSWER = -1  # the `code` of Miscomputed: CUDA has no number for it
 
 
 class Miscomputed(DeviceLost):
-    """The device answered, and wrongly. Nothing it computed since it last answered right can be relied on."""
+    """Raised if the GPU's answer to the canary is wrong. Results since its last right answer cannot be trusted."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, WRONG_ANSWER)
 
 
 def check(device: Device) -> None:
-    """Launch the canary on every multiprocessor; raises Miscomputed, or the fault that kept it from answering."""
+    """Launch the canary on every multiprocessor of a GPU. Raises Miscomputed, or the fault that prevents an answer."""
     size = THREADS * device.multiprocessors
     given = device.to_device(np.arange(size, dtype=np.uint32))
     words, doubles, singles = device.empty(4 * size, "uint32"), device.empty(size, "float64"), device.empty(size, "f4")
@@ -48,7 +48,7 @@ def check(device: Device) -> None:
 
 @cache
 def answers(blocks: int) -> Answers:
-    """The right words, float64 and float32 numbers for so many blocks."""
+    """The right answers of the canary for so many blocks: words, float64 and float32 numbers."""
     taken = np.arange(THREADS * blocks, dtype=np.uint64).reshape(blocks, THREADS)[:, ::-1].ravel()
     zero = np.uint64(0)
     drawn = np.stack(philox4x32.py_func(taken, zero, zero, zero, zero, zero), axis=1)

@@ -1,9 +1,8 @@
-"""Run a job chunk by chunk, as many at a time as device memory holds.
+"""The loop over a job's chunks on a GPU: it runs as many at a time as device memory holds.
 
-The cut belongs to the job (`Operation.grid`); memory decides only how many chunks are resident, so no bit of an answer
-depends on it. When memory runs out: give back what the pool keeps for reuse, wait a moment for what others have, on the
-device or in this process, take fewer chunks. One chunk that does not fit is OutOfMemory, after which the caller goes to
-the CPU.
+The cut into chunks belongs to the job (`Operation.grid`). Memory decides only how many are resident, so no bit of an
+answer depends on it. If memory runs out, the pool's free blocks are released, others get a moment to free theirs, and
+then fewer chunks run at a time. If one chunk does not fit, OutOfMemory is raised, and the caller computes on the CPU.
 """
 
 import threading
@@ -19,27 +18,27 @@ from warpdesk_server.kernels.operation import Grid
 
 Work = Callable[[int, int], None]
 
-PATIENCE = 0.5  # seconds to wait for memory that others have: about what a job of theirs takes
-# The least a part is worth a copy of its own beside the next one's, in bytes: 2 ms of a PCIe 4 link, where a part costs
-# some 0.1 ms to begin and to end.
+PATIENCE = 0.5  # seconds to wait for memory that others hold: about the time of one of their jobs
+# The least bytes of a part that is copied beside the next one: 2 ms of a PCIe 4 link, while each part costs some 0.1 ms
+# to begin and to end.
 PART = 64 << 20
-_LEAST_PARTS = 20  # parts, as far as there are chunks, where progress has a listener
-_TICK = 0.01  # seconds between looks at what other processes have left
+_LEAST_PARTS = 20  # parts, as far as there are chunks, if progress has a listener
+_TICK = 0.01  # seconds between checks of the device's free memory
 
 
 def run(device: Device, grid: Grid, work: Work, *, overlap: bool = False) -> None:
-    """Call work(first, end) on consecutive parts of range(grid.chunks) until all are done, each part in memory at once.
+    """Run all chunks of a job on a GPU: call work(first, end) on parts of range(grid.chunks) that fit into memory.
 
-    `work` computes its chunks and writes their results to host memory. It is called again for the same chunks, or for
-    fewer of them, after it ran out of memory: so it changes what it shares with others last, when nothing can fail any
-    more, and lets go of its device arrays when it returns or fails. `grid.fixed` is counted for every call.
+    `work` computes its chunks and writes their results to host memory. After it ran out of memory it is called again
+    for the same chunks, or for fewer. So it must change shared state last, when nothing can fail any more, and must
+    drop its device arrays when it returns or fails. `grid.fixed` is counted for every call.
 
-    Parts whose calls share nothing that they change may `overlap`: on a device with lanes a large job then runs in
-    several threads, one part's copies beside another's, in any order, and the parts are smaller than memory asks for.
-    They are also smaller where progress has a listener (kernels.progress).
+    Parts may `overlap` if their calls change nothing that they share. On a device with lanes a large job then runs in
+    several threads, in any order, one part's copies beside another's; for that, parts are smaller than memory allows.
+    They are also smaller if progress has a listener (kernels.progress).
 
-    Raises OutOfMemory where one chunk does not fit, with the bytes, and what the device said as its cause. Any other
-    failure of a part ends the job: it is raised once, when no lane is at work any more.
+    Raises OutOfMemory if one chunk does not fit, with the bytes, and the device's own error as its cause. Any other
+    failure of a part ends the job: it is raised once, after all lanes have stopped.
     """
     job = _Job(device, grid, work)
     if overlap and device.lanes > 1:
@@ -54,7 +53,7 @@ class _Job:
         self._grid = grid
         self._work = work
         self._todo = [(0, grid.chunks)] if grid.chunks else []
-        # With a listener, as many parts as do not spend their time on what each of them needs beside its chunks.
+        # With a listener, more parts, but not so many that `grid.fixed` of each takes most of the time.
         parts = min(_LEAST_PARTS, grid.chunks * grid.each // max(4 * grid.fixed, 1)) if progress.has_listener() else 1
         self._most = -(-grid.chunks // max(parts, 1))
         self._resident = self._most  # at most so many chunks are in one part
@@ -64,7 +63,7 @@ class _Job:
         self._failures: list[BaseException] = []
 
     def alone(self) -> None:
-        """Do what is left in this thread."""
+        """Run the remaining chunks in this thread."""
         if not self._todo:
             return
         self._stop, again = False, False
@@ -86,7 +85,7 @@ class _Job:
                 self._await(self._need(1))
 
     def in_lanes(self) -> None:
-        """Do what can be done by all lanes at a time; what ran out of memory is left."""
+        """Run chunks in all lanes of the device at once. Parts that ran out of memory are left."""
         lanes, grid = self._device.lanes, self._grid
         parts = min(grid.chunks, grid.chunks * grid.each // max(PART, 4 * grid.fixed))
         if parts < 2:
@@ -95,7 +94,7 @@ class _Job:
         if self._resident < 1:
             self._resident = self._most
             return
-        # Asked for here: a lane begins after what this thread has prepared, and does not wait for its first part too.
+        # Made here: a lane begins after the work that this thread has launched so far, so not after its first part.
         others = [self._device.lane(index) for index in range(1, lanes)]
         threads = [threading.Thread(target=self._lane, args=(lane,), daemon=True) for lane in others]
         for thread in threads:
@@ -107,7 +106,7 @@ class _Job:
             for thread in threads:
                 thread.join()
         if self._failures:
-            # Of several, the one after which this process must end.
+            # Of several failures raise the one after which this process must end.
             raise next((each for each in self._failures if isinstance(each, DeviceLost)), self._failures[0])
 
     def _lane(self, lane: AbstractContextManager[None]) -> None:
@@ -149,10 +148,10 @@ class _Job:
             with self._memory.reserve(self._need(end - first), PATIENCE):
                 self._work(first, end)
         except OutOfMemory as error:
-            let_go(error)  # else it would hold the arrays of the failed call while the next one is made
+            let_go(error)  # else it would keep the arrays of the failed call alive during the next call
             return error
         except BaseException as error:
-            let_go(error)  # as the caller may compute on while it handles it
+            let_go(error)  # the caller may go on computing while it handles the error
             raise
         with self._lock:
             self._done += end - first
@@ -163,11 +162,11 @@ class _Job:
         return self._grid.fixed + count * self._grid.each
 
     def _count(self, lanes: int = 1) -> int:
-        """How many chunks fit into what is not reserved, in each lane."""
+        """The number of chunks that fit into unreserved device memory, in each lane."""
         return (self._memory.unreserved() // lanes - self._grid.fixed) // self._grid.each
 
     def _fitting(self, most: int) -> int:
-        """How many chunks fit, from one to `most`: whether one does is found out by running it."""
+        """The number of chunks to run at once, from one to `most`. Whether a single one fits, only running it shows."""
         if not self._grid.each or self._count() >= most:
             return most
         self._memory.release()
@@ -176,7 +175,7 @@ class _Job:
         return max(1, min(most, self._count()))
 
     def _await(self, nbytes: int) -> None:
-        """Wait for other processes on the device, where it is them who leave too little."""
+        """Wait a moment for device memory, if other processes hold it."""
         until = time.monotonic() + PATIENCE
         while self._memory.short(nbytes) and time.monotonic() < until:
             time.sleep(_TICK)

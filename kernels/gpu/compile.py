@@ -1,4 +1,4 @@
-"""Compile every kernel for every GPU generation, with NVRTC alone: no GPU, no driver, no CuPy (`make kernels`).
+"""Compile every CUDA kernel for every GPU generation, with NVRTC alone: no GPU, no driver, no CuPy (`make kernels`).
 
 Run as `python -m warpdesk_server.kernels.gpu.compile [--jobs 2]`: prints a table of registers, shared memory and
 spills, and fails when a kernel does not compile or spills registers to memory.
@@ -34,8 +34,10 @@ _ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)'")
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel needs on one architecture: registers per thread, bytes of shared memory and of spills, and the
-    most threads its blocks may have, where its launch bounds say so."""
+    """The resources of one kernel on one GPU architecture: registers of a thread, bytes of shared memory and spills.
+
+    `threads` is the most threads of a block, if the kernel has launch bounds.
+    """
 
     source: str
     kernel: str
@@ -47,7 +49,7 @@ class Usage:
 
 
 def sources() -> Iterator[tuple[str, Source]]:
-    """Every (family, source) that some kernels/<family>/gpu.py launches, and what every device runs first."""
+    """Every (family, CUDA source) that some kernels/<family>/gpu.py launches, and the canary's."""
     yield "device", CANARY
     for module in pkgutil.iter_modules(kernels.__path__):
         if module.ispkg and (Path(kernels.__path__[0]) / module.name / "gpu.py").exists():
@@ -60,7 +62,10 @@ def describe(source: Source) -> str:
 
 
 def compile_for(source: Source, architecture: int) -> list[Usage]:
-    """Compile to a cubin for one architecture and read the assembler's log. Raises CompileError."""
+    """Compile a CUDA source for one architecture, and read the kernels' resources from the assembler's log.
+
+    Raises CompileError.
+    """
     try:
         compiled = _compiler().compile(inline(source), source.path.name, f"sm_{architecture}")
     except CompileError as error:
@@ -70,7 +75,7 @@ def compile_for(source: Source, architecture: int) -> list[Usage]:
 
 
 def compile_all(jobs: int = 2) -> list[Usage]:
-    """Compile everything; NVRTC works without Python's lock, so threads are enough."""
+    """Compile every CUDA source for every architecture, in threads: NVRTC runs without Python's lock."""
     work = [(source, architecture) for _, source in sources() for architecture in ARCHITECTURES]
     with ThreadPoolExecutor(jobs) as pool:
         return [usage for usages in pool.map(lambda item: compile_for(*item), work) for usage in usages]
@@ -78,7 +83,7 @@ def compile_all(jobs: int = 2) -> list[Usage]:
 
 @dataclass(frozen=True)
 class Kept:
-    """A source whose cubin for an architecture is kept; `compiled` now, or before."""
+    """A CUDA source whose cubin for an architecture is in the cache; `compiled` now, or before."""
 
     family: str
     source: str
@@ -87,9 +92,9 @@ class Kept:
 
 
 def keep_all(cubins: Cubins, architectures: Iterable[str], jobs: int = 2) -> list[Kept]:
-    """Compile every source that is not kept yet, and remove the cubins that no source needs any more.
+    """Compile every CUDA source whose cubin is not cached yet, and remove cubins that no source needs any more.
 
-    Raises CompileError and OSError; what was compiled until then is kept.
+    Raises CompileError and OSError; cubins that were compiled until then stay in the cache.
     """
     texts = [(family, source, inline(source)) for family, source in sources()]
 
@@ -131,7 +136,10 @@ def _compiler() -> Nvrtc:
 
 
 def table(usages: list[Usage]) -> str:
-    """One row per kernel and variant, one column per architecture: registers/shared bytes, and spilled bytes if any."""
+    """The table of kernels' resources: a row for each kernel and variant, a column for each architecture.
+
+    A cell has the registers, the bytes of shared memory, and the spilled bytes if any.
+    """
     rows: dict[tuple[str, str], dict[int, str]] = {}
     for usage in usages:
         cell = f"{usage.registers}/{usage.shared}" + (f" SPILLS {usage.spilled}" if usage.spilled else "")

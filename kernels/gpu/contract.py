@@ -1,4 +1,4 @@
-"""The contract of a device: what an operation's gpu.py may use, whatever drives the GPU."""
+"""The interface of a device: what an operation's gpu.py may use, whatever library drives the GPU."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from warpdesk_server.kernels.gpu.source import Source
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied in one direction, and for how many seconds it was."""
+    """The bytes copied between host and device in one direction, and the seconds it took."""
 
     nbytes: int = 0
     seconds: float = 0.0
@@ -21,10 +21,10 @@ class Copied:
 
 @dataclass(frozen=True)
 class Times:
-    """What was copied to the device (`up`) and back (`down`), and seconds in kernels.
+    """The copies to the device (`up`) and back (`down`), and the seconds in kernels.
 
-    Copies count from when the device is free for them to their end, kernels as the device saw them begin and end. Each
-    lane counts for itself: where one copies while another computes, the two add up to more than a clock would show.
+    A copy counts from the moment the device is free for it to its end, a kernel by the device's own events. Lanes are
+    added up: if one copies while another computes, the sum is more than the time on a clock.
     """
 
     up: Copied = Copied()
@@ -33,29 +33,31 @@ class Times:
 
     @property
     def copy(self) -> float:
-        """Seconds of copies in both directions."""
+        """Seconds of copies between host and device, in both directions."""
         return self.up.seconds + self.down.seconds
 
 
 class Kernel(Protocol):
-    """A compiled `extern "C" __global__` function."""
+    """A compiled CUDA kernel: an `extern "C" __global__` function."""
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
     ) -> None:
-        """Launch. Scalars in `args` are NumPy scalars of the parameter's exact type; arrays are device arrays.
+        """Launch the kernel. Scalars in `args` are NumPy scalars of the parameter's exact type; arrays are device
+        arrays.
 
-        `shared_mem` is dynamic shared memory in bytes: up to the device's `shared_memory`, less what is declared.
+        `shared_mem` is dynamic shared memory in bytes, up to the device's `shared_memory` less what it declares.
         """
 
     def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
-        """How many blocks of so many threads one multiprocessor holds at a time, by the kernel's registers and shared
-        memory; 0 for a block that cannot be launched. A launch shape may depend on it where no bit of the answer does.
+        """The number of the kernel's blocks that one multiprocessor holds at a time; 0 if a block cannot be launched.
+
+        It depends on registers and shared memory. A launch shape may depend on it if no bit of the answer does.
         """
 
 
 class Device(Protocol):
-    """What an implementation in a family's gpu.py may ask of the device."""
+    """The device as an operation's gpu.py sees it: memory, copies, kernels and lanes of a GPU."""
 
     name: str
     architecture: str  # "sm_90"
@@ -63,35 +65,35 @@ class Device(Protocol):
     warp: int  # threads
     shared_memory: int  # bytes, the most that one block may have
     l2: int  # bytes
-    lanes: int  # how many threads may work on it at a time, each with copies and kernels in an order of their own
+    lanes: int  # number of threads that may use it at a time, each with its own order of copies and kernels
     cupy: Any | None  # the CuPy module where CuPy drives the device, for libraries such as cuBLAS; None otherwise
     memory: Memory
 
     def lane(self, index: int) -> AbstractContextManager[None]:
-        """Within it work of a thread goes to lane 1 <= index < lanes.
+        """Put this thread's work on the device into lane 1 <= index < lanes for the block.
 
-        It begins after what lane 0 was given until this was called, by whatever thread, and runs beside what comes. All
-        other threads are in lane 0. At the end what was given to the lane is done, and its faults are raised.
+        The lane begins after everything that any thread gave to lane 0 before this call, and runs beside what follows.
+        All other threads are in lane 0. The block ends when the lane's work is done; its faults are raised there.
         """
 
     def kernel(self, source: Source, name: str) -> Kernel:
-        """Compile `source` (once) and return one of its kernels."""
+        """One of the kernels of a CUDA source, which is compiled once."""
 
     def to_device(self, array: Any) -> Any:
-        """Copy a host array to the device. One of rows (see as_rows) need not be made contiguous before."""
+        """Copy a host array to the device. It may be a matrix of contiguous rows (see as_rows)."""
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
 
     def to_host(self, array: Any, out: Any = None) -> Any:
-        """Wait for the device and copy an array back as NumPy, into `out` where it is given; return that.
+        """Wait for the device, and copy an array back to the host as NumPy, into `out` if it is given.
 
-        `out` is where a result is to be: check_out says what it must be. It holds anything after a failure.
+        `out` must pass check_out. After a failure its content is undefined.
         """
 
     def times(self) -> Times:
-        """What copies and kernels took since the last call."""
+        """The times of copies and kernels on the device since the last call."""
 
     def forget(self) -> None:
-        """Give back the memory that is kept for reuse and still holds what was in it: of uploads, and on the device."""
+        """Free the memory that is kept for reuse and still has its old content: staging buffers and device memory."""

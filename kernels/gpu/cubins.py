@@ -1,4 +1,4 @@
-"""A cache of compiled kernels on disk: a cubin is reused only where all that it depends on is the same."""
+"""A disk cache of compiled CUDA kernels (cubins). A cubin is reused only if all that it depends on is the same."""
 
 import errno
 import hashlib
@@ -20,11 +20,11 @@ from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS
 log = logging.getLogger("warpdesk.kernels")
 
 _UNFINISHED = ".part"
-_LONGEST_WRITE = 3600  # seconds; what is older was left by a process that was killed
+_LONGEST_WRITE = 3600  # seconds; an older unfinished file was left by a killed process
 
 
 def default_directory() -> Path:
-    """Where cubins are kept: WARPDESK_KERNEL_CACHE, else with the user's caches (XDG Base Directory Specification)."""
+    """The directory of cubins: WARPDESK_KERNEL_CACHE, else in the user's cache (XDG Base Directory Specification)."""
     if folder := os.environ.get("WARPDESK_KERNEL_CACHE"):
         return Path(folder)
     caches = os.environ.get("XDG_CACHE_HOME", "")
@@ -33,8 +33,7 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class CubinCounts:
-    """Since the process began: how many cubins were compiled, how many were there, what NVRTC was asked, and how many
-    could not be compiled."""
+    """The counts of cubins since the process began: compiled, found in the cache, calls of NVRTC, and failed."""
 
     compiled: int
     found: int
@@ -44,19 +43,25 @@ class CubinCounts:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a directory is not used, and the commands after which it is; they remove what others may have put there."""
+    """The reason why a directory of cubins is not used, and the shell commands that fix it.
+
+    The commands also remove cubins, which others may have put there.
+    """
 
     reason: str
     remedy: str
 
 
 class Cubins:
-    """A directory of cubins. A file's name holds a digest of what it was made from (text, headers and macros in it,
-    options, architecture, NVRTC's version) and one of what is in it: so a change of any of them is another file, and a
-    file that was cut off or altered is seen and made anew. Processes may share the directory.
+    """A directory of cubins, compiled CUDA kernels, which processes may share.
 
-    The digests tell what is damaged, not who wrote it, and a cubin is code: a directory that others than its owner can
-    write to, or that is neither ours nor root's, is not read and nothing is kept in it."""
+    A file's name holds two digests. One is of what the cubin was made from: the text with its headers and macros, the
+    options, the architecture and NVRTC's version. The other is of its content, so a damaged file is detected and
+    compiled again.
+
+    The digests do not tell who wrote a file, and a cubin is code. So a directory is neither read nor written if others
+    than its owner can write to it, or if it belongs neither to us nor to root.
+    """
 
     def __init__(self, directory: Path, compiler: Nvrtc, options: tuple[str, ...] = COMPILE_OPTIONS) -> None:
         self.directory = directory
@@ -73,7 +78,7 @@ class Cubins:
         return CubinCounts(self._compiled, self._found, self.compiler.calls, self._failed)
 
     def cubin(self, text: str, name: str, architecture: str) -> bytes:
-        """The cubin of a source: kept, or compiled and, where the directory allows, kept. Raises CompileError."""
+        """The cubin of a CUDA source: cached, or compiled now and then cached if possible. Raises CompileError."""
         if (found := self.find(text, architecture)) is not None:
             with self._counting:
                 self._found += 1
@@ -86,9 +91,9 @@ class Cubins:
         return cubin
 
     def find(self, text: str, architecture: str) -> bytes | None:
-        """The kept cubin of a source; one that is not what it was when it was written is removed.
+        """The cached cubin of a CUDA source; None if there is none. A damaged file is removed.
 
-        What was digested is what is returned: the file may go, or become another, at any moment.
+        The file is read once, for digest and result, because another process may replace it at any moment.
         """
         with suppress(OSError):
             self._check()
@@ -101,8 +106,7 @@ class Cubins:
         return None
 
     def refusal(self) -> Refusal | None:
-        """Why nothing is read from the directory or kept in it; None where others can put no code there, or there is no
-        directory."""
+        """The reason why the directory is not used; None if it is safe, or if it does not exist."""
         try:
             found = self.directory.stat()
         except OSError:
@@ -117,7 +121,7 @@ class Cubins:
             reasons.append(f"others could put code there, its mode is {mode:04o}")
         if not reasons:
             return None
-        if mode & stat.S_ISVTX:  # a place that all share on purpose, /tmp say
+        if mode & stat.S_ISVTX:  # a directory that is shared on purpose, such as /tmp
             return Refusal("; ".join(reasons), f"export WARPDESK_KERNEL_CACHE={place}/warpdesk")
         sudo = "sudo " if us and owner == 0 else ""
         if shared:
@@ -126,21 +130,24 @@ class Cubins:
         return Refusal("; ".join(reasons), " && ".join(commands))
 
     def keep(self, text: str, name: str, architecture: str) -> bool:
-        """Compile a source unless its cubin is kept; returns whether it was compiled. Raises CompileError, OSError."""
+        """Compile a CUDA source unless its cubin is cached. Returns whether it did. Raises CompileError, OSError."""
         if self.find(text, architecture) is not None:
             return False
         self._write(text, architecture, self._compile(text, name, architecture))
         return True
 
     def kept(self) -> list[Path]:
-        """Every cubin in the directory, of any age."""
-        with suppress(PermissionError):  # a folder above it that we may not enter
+        """The paths of all cached cubins."""
+        with suppress(PermissionError):  # a parent directory that we may not enter
             return sorted(self.directory.glob("sm_*.cubin"))
         return []
 
     def remove_unused(self, texts: Iterable[str]) -> int:
-        """Remove what was made from other sources than these, by another NVRTC or with other options, and what a killed
-        process left unfinished; returns how many. A process that has loaded a cubin no longer needs the file."""
+        """Remove cubins that none of these sources needs, and unfinished files of killed processes; returns how many.
+
+        A cubin of another NVRTC or of other options counts as not needed. A process that has loaded a cubin does not
+        need the file any more.
+        """
         texts = list(texts)
         architectures = {path.name.partition("-")[0] for path in self.kept()}
         used = {self._prefix(text, architecture) for text in texts for architecture in architectures}
@@ -166,8 +173,8 @@ class Cubins:
         return f"{architecture}-{_digest(made_from.encode())}-"
 
     def _write(self, text: str, architecture: str, cubin: bytes) -> None:
-        """Under its name it is whole: another process that reads or writes it at this moment sees all of it."""
-        self.directory.mkdir(0o755, parents=True, exist_ok=True)  # whatever the umask leaves to a group
+        """Write a cubin to the cache atomically: other processes see the whole file or none."""
+        self.directory.mkdir(0o755, parents=True, exist_ok=True)  # the umask may allow a group to write
         self._check()
         descriptor, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self.directory)
         try:
@@ -180,7 +187,7 @@ class Cubins:
             raise
 
     def _check(self) -> None:
-        """Raise PermissionError where somebody else could put code into the directory."""
+        """Raise PermissionError if another user could put code into the directory of cubins."""
         if (refused := self.refusal()) is not None:
             raise PermissionError(errno.EPERM, f"{refused.reason}; to mend it: {refused.remedy}")
 
@@ -193,7 +200,7 @@ class Cubins:
 
 
 def _age(path: Path) -> float:
-    """Seconds since a file was written; 0 where it has just gone."""
+    """Seconds since a file of the cache was written; 0 if it no longer exists."""
     with suppress(OSError):
         return time.time() - path.stat().st_mtime
     return 0.0

@@ -1,4 +1,4 @@
-"""A GPU driven by CuPy: it is opened, checked, and owns the context, the memory and the kernels of its process."""
+"""A GPU driven by CuPy: it owns the CUDA context, the memory and the compiled kernels of its process."""
 
 import itertools
 import threading
@@ -23,13 +23,13 @@ from warpdesk_server.kernels.gpu.rows import as_rows, check_out
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.gpu.staging import Staging, cores
 
-_OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPUs run in step
+_OLDEST = 70  # Volta: kernels need independent thread scheduling within a warp, which older GPUs lack
 
 
 def open_device(index: int = 0, memory: str = "") -> "CupyDevice":
-    """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason.
+    """Open a GPU and check it with the canary. Raises NoDevice with the reason, and no other exception.
 
-    `memory` limits what this process takes of it, as kernels.gpu.memory.limit_of reads it.
+    `memory` limits the device memory of this process, as kernels.gpu.memory.limit_of parses it.
     """
     try:
         return _open(index, memory)
@@ -48,7 +48,7 @@ def _open(index: int, memory: str) -> "CupyDevice":
     except Exception as error:  # noqa: BLE001 (a broken installation raises what it likes)
         raise NoDevice(f"CuPy cannot be imported: {error}") from None
     try:
-        # First of all: a failing CuPy object prints from its destructor.
+        # First, because a CuPy object that fails later prints from its destructor.
         count = runtime.getDeviceCount()
     except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
         raise NoDevice(f"CUDA finds no device: {error}", error.status) from None
@@ -76,17 +76,17 @@ def _open(index: int, memory: str) -> "CupyDevice":
 class CupyDevice:
     """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process.
 
-    A lane is a CUDA stream. Every thread is in lane 0 except inside `lane`, and none on CUDA's default stream. That
-    waits for all others and makes them wait, but for non-blocking ones: so a library that uses it stops no lane.
+    A lane is a non-blocking CUDA stream. Every thread is in lane 0 except inside `lane`. CUDA's default stream is not
+    used: it synchronises with all other streams except non-blocking ones, so a library that uses it stops no lane.
     """
 
     warp = 32
-    lanes = 2  # while one is copied to or from, the other computes or copies the other way
+    lanes = 2  # while one lane copies, the other computes or copies in the other direction
 
     def __init__(self, cupy: Any, index: int, cubins: Cubins, memory: str = "") -> None:
         self.cupy: Any | None = cupy
         self.index = index
-        self.name = f"device {index}"  # until it has told its own
+        self.name = f"device {index}"  # until the driver has reported its name
         self._lanes: tuple[_Lane, ...] = ()
         self.cubins = cubins
         self._cupy = cupy
@@ -112,7 +112,7 @@ class CupyDevice:
         self._thread = threading.local()
 
     def check(self) -> None:
-        """Launch a kernel whose answers are known."""
+        """Check the GPU with the canary, a kernel whose answers are known."""
         canary.check(self)
 
     def lane(self, index: int) -> AbstractContextManager[None]:
@@ -191,17 +191,17 @@ class CupyDevice:
         return Times(up, down, kernel)
 
     def forget(self) -> None:
-        """Overwrite the staging buffers, and free the blocks of CuPy's pools, of pinned and of device memory.
+        """Overwrite the staging buffers, and free the blocks of CuPy's pools of pinned and device memory.
 
-        What is freed goes back to the operating system and to the driver, which clear memory before another process
-        gets it. No lane may be at work.
+        Freed memory goes back to the operating system and the driver, which clear it before another process gets it.
+        No lane may be in use.
         """
         with self._faults():
             for lane in self._lanes:
                 with lane.lock:
                     self._finish(lane)
                     lane.staging.forget()
-            self._cupy.get_default_pinned_memory_pool().free_all_blocks()  # what libraries sent up through CuPy
+            self._cupy.get_default_pinned_memory_pool().free_all_blocks()  # from uploads of libraries through CuPy
             self.memory.release()
 
     def launch(
@@ -210,7 +210,7 @@ class CupyDevice:
         self._run(name, lambda: function(grid, block, args, shared_mem=shared_mem))
 
     def library(self, work: Callable[[], Any], name: str = "library") -> Any:
-        """Return what `work` returns, which calls a library through CuPy: its time and faults count as a kernel's."""
+        """Return the result of `work`, which calls a GPU library through CuPy. Time and faults count as a kernel's."""
         return self._run(name, work)
 
     def _run(self, name: str, work: Callable[[], Any]) -> Any:
@@ -220,12 +220,12 @@ class CupyDevice:
             result = work()
             after.record()
             lane.running.append(_Launch(number, name, before, after))
-            if len(lane.running) >= 256:  # events are a resource too
+            if len(lane.running) >= 256:  # CUDA events are limited too
                 self._finish(lane)
         return result
 
     def attribute(self, function: Any, name: str) -> int:
-        """An attribute of a kernel, as CUDA's CU_FUNC_ATTRIBUTE_* name it."""
+        """An attribute of a CUDA kernel, named as in CU_FUNC_ATTRIBUTE_*."""
         driver = self._cupy.cuda.driver
         with self._working(), self._faults():
             return int(driver.funcGetAttribute(getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), function.ptr))
@@ -246,10 +246,10 @@ class CupyDevice:
 
     @contextmanager
     def _working(self) -> Iterator["_Lane"]:
-        """This thread's lane, for this thread alone."""
+        """Hold the lane of this thread for the block; no other thread uses it meanwhile."""
         lane: _Lane | None = getattr(self._thread, "lane", None)
         if lane is None:
-            # A thread that comes here the first time: to CuPy the device and the stream in use belong to a thread.
+            # Needed the first time a thread comes here: CuPy keeps the current device and stream for each thread.
             with self._faults():
                 self._cupy.cuda.Device(self.index).use()
                 self._lanes[0].stream.use()
@@ -258,7 +258,7 @@ class CupyDevice:
             yield lane
 
     def _finish(self, lane: "_Lane") -> None:
-        """Wait for all kernels of a lane, whose faults appear here, and add up their times."""
+        """Wait for all kernels of a lane and add up their times. Their faults are raised here."""
         lane.stream.synchronize()
         running, lane.running = lane.running, []
         lane.kernel_seconds += sum(self._cupy.cuda.get_elapsed_time(run.before, run.after) for run in running) / 1e3
@@ -267,7 +267,7 @@ class CupyDevice:
     def _faults(self, needed: int = 0, launching: str = "") -> Iterator[None]:
         try:
             yield
-        except self._out_of_memory as error:  # the device's: a host that has no memory is no fault of it
+        except self._out_of_memory as error:  # of the device alone: missing host memory is not a fault of the device
             raise OutOfMemory(f"out of memory: needed {needed} bytes{self._free()}", 2) from error
         except self._errors as error:
             raise self._fault(error, launching) from error
@@ -276,7 +276,7 @@ class CupyDevice:
         found = fault(error.status, f"{self.name}: {error}", (launching,) if launching else ())
         if not isinstance(found, DeviceLost):
             return found
-        # It may come from any kernel still running, in any lane, even where a launch or a copy is what says so.
+        # Any running kernel of any lane may be the cause, even if a launch or a copy reports the error.
         running = [run for lane in self._lanes for run in tuple(lane.running) if not run.done]
         suspects = tuple(dict.fromkeys(run.name for run in sorted(running, key=lambda run: run.number)))
         if not suspects:
@@ -285,7 +285,7 @@ class CupyDevice:
         return fault(error.status, f"{self.name}: {error}, in {named}", suspects)
 
     def _free(self) -> str:
-        """What is free within the limit, in words; nothing where the driver does not tell."""
+        """The free device memory within the limit, for a sentence; empty if the driver does not report it."""
         try:
             return f", free {max(0, self._memory.room())} of {self._memory.limit} bytes"
         except self._errors:
@@ -301,7 +301,7 @@ class _Launch:
 
     @property
     def done(self) -> bool:
-        """Whether it is known to have ended well."""
+        """Whether the launch is known to have ended without a fault."""
         try:
             return bool(self.after.done)
         except Exception:  # noqa: BLE001 (of a lost device nothing is known)
@@ -309,7 +309,7 @@ class _Launch:
 
 
 class _Lane:
-    """A stream, what was launched on it and not waited for, and what it copied and took."""
+    """A lane of the GPU: a CUDA stream, its launches that were not waited for, and the times of its copies."""
 
     def __init__(self, cupy: Any, device: int, cores: int) -> None:
         self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -321,14 +321,14 @@ class _Lane:
 
 
 class CupyKernel:
-    """A compiled kernel on one GPU, called as Kernel says."""
+    """A compiled CUDA kernel on one GPU: CuPy's implementation of Kernel."""
 
     def __init__(self, device: CupyDevice, name: str, expected: tuple[Parameter, ...] | None, function: Any) -> None:
         self._device = device
         self._name = name
         self._expected = expected
         self._function = function
-        self._allowed = 0  # bytes of dynamic shared memory that a launch may have as it is
+        self._allowed = 0  # bytes of dynamic shared memory that a launch may have at present
         self._allowing = threading.Lock()
 
     def __call__(
@@ -347,11 +347,11 @@ class CupyKernel:
 
     @property
     def registers(self) -> int:
-        """What one thread of it takes."""
+        """The registers that one thread of the kernel takes."""
         return self._device.attribute(self._function, "NUM_REGS")
 
     def _allow(self, shared_mem: int) -> None:
-        """Ask for more dynamic shared memory than the 48 KiB that every block may have."""
+        """Allow a kernel more dynamic shared memory than the 48 KiB that every block may have."""
         with self._allowing:
             attribute = self._device.attribute
             self._allowed = self._allowed or attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES")
@@ -364,7 +364,7 @@ class CupyKernel:
                     1,
                     (self._name,),
                 )
-            # All there is, once: another lane's launch is then never one that the next request has outlawed.
+            # Ask for the maximum, once: a smaller value later would forbid the launch of another lane.
             self._device.set_attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", most)
             self._allowed = most
 

@@ -1,4 +1,4 @@
-"""The memory of a GPU driven by CuPy: its pool, with the account that kernels.gpu.memory keeps of it."""
+"""The device memory of a GPU driven by CuPy: CuPy's pool, with the accounting of kernels.gpu.memory."""
 
 import threading
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from warpdesk_server.kernels.gpu.memory import Ledger, MemoryReport
 class CupyMemory(Ledger):
     """CuPy's pool of device memory, the only one of this process.
 
-    In CuPy 14.2 a free block belongs to the stream it was first allocated for and serves no other; before it gives
-    up, the pool frees the blocks of all streams, as `release` does. A block that is split goes back when its parts are
-    whole again, and not before: that is what may be stuck. All of CuPy allocates through here, for its libraries too.
+    In CuPy 14.2 a free block belongs to the stream it was first allocated for, and serves no other stream. Before an
+    allocation fails, the pool frees the blocks of all streams, as `release` does. A block that was split is freed only
+    when all its parts are: that is the memory that may be stuck. All of CuPy allocates here, for its libraries too.
     """
 
     def __init__(self, cupy: Any, limit: int) -> None:
@@ -42,7 +42,7 @@ class CupyMemory(Ledger):
 
     @contextmanager
     def making(self, what: str) -> Iterator[None]:
-        """Say what this thread makes an array for."""
+        """Note what this thread allocates device memory for in the block."""
         self._making.what = what
         try:
             yield

@@ -1,11 +1,11 @@
-"""The faults of a device: one exception for each kind, and which of them a CUDA error number stands for."""
+"""The faults of a GPU: one exception for each kind, chosen by the CUDA error number."""
 
 
 class DeviceFault(Exception):
-    """A device failed at a call; `code` is the CUDA error number where there is one.
+    """Raised if a call of the GPU fails; `code` is the CUDA error number if there is one.
 
-    `suspects` are the kernels that may have done it, in the order of their launches. Errors of a kernel surface at a
-    later wait, so there can be several: those launched and not known to have ended. Where there is one, it did it.
+    `suspects` are the kernels that may be the cause, in the order of their launches. An error of a kernel appears at a
+    later wait, so there can be several: those launched and not known to have ended. A single suspect is the cause.
     """
 
     def __init__(self, message: str, code: int | None = None, suspects: tuple[str, ...] = ()) -> None:
@@ -15,31 +15,31 @@ class DeviceFault(Exception):
 
     @property
     def kernel(self) -> str | None:
-        """The kernel it is put down to: the first suspect, since what runs after a fault does not run."""
+        """The kernel that is blamed for the fault: the first suspect, since no kernel runs after a fault."""
         return self.suspects[0] if self.suspects else None
 
 
 class NoDevice(DeviceFault):
-    """There is no usable GPU; the message says why."""
+    """Raised if there is no usable GPU; the message says why."""
 
 
 class OutOfMemory(DeviceFault):
-    """Device memory ran out; the message carries the bytes."""
+    """Raised if device memory runs out; the message has the bytes."""
 
 
 class LaunchFailed(DeviceFault):
-    """A launch was refused (bad configuration, no kernel image): the job's fault, the context lives on."""
+    """Raised if a kernel launch is refused (bad configuration, no kernel image). The CUDA context stays usable."""
 
 
 class CompileFailed(DeviceFault):
-    """A kernel could not be compiled here: NVRTC refused it or cannot be loaded."""
+    """Raised if a CUDA kernel cannot be compiled: NVRTC refused it, or cannot be loaded."""
 
 
 class DeviceLost(DeviceFault):
-    """A sticky or an unknown error: the context is, or may be, gone and the process that owns it must exit."""
+    """Raised for a sticky or unknown error of the GPU: the CUDA context may be lost, and its process must exit."""
 
 
-# By number, never by text. Of these CUDA says that the process must be ended: every later call has the same error.
+# By number, never by text. For these errors CUDA says that the process must end: every later call has the same error.
 # ECC, NVLink, contained, illegal address, time-out, destroyed context, assertion, hardware stack to launch failure,
 # tensor memory, ended by the MPS server, external device; and 999, of which it says nothing.
 _STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
@@ -51,10 +51,10 @@ _REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 300, 301, 302, 303, 304, 500, 701,
 
 
 def fault(code: int, message: str, suspects: tuple[str, ...] = ()) -> DeviceFault:
-    """Return the fault a CUDA error number stands for, put down to `suspects`.
+    """The fault of a GPU for a CUDA error number, with the kernels that may be the cause.
 
-    A number that is not known here is DeviceLost: a new process costs seconds, and a context that is broken without
-    being known to be would fail every job after this one.
+    An unknown number becomes DeviceLost: a new process costs seconds, while an undetected broken context would fail
+    every later job.
     """
     if code == 2:
         return OutOfMemory(message, code)

@@ -1,12 +1,12 @@
-"""Memory of a device, as the one process that owns it sees it: a limit, reservations, and an account of each job.
+"""The device memory of one process: its limit, reservations, and the account of each job's arrays.
 
 with device.memory.job() as account:
-    outcome = run(request)  # raises nothing that is still about: a traceback holds the arrays of its frames
+    outcome = run(request)  # catches its exceptions: a traceback would keep the arrays of its frames alive
 account.before, account.after, account.peak  # bytes in arrays
-account.left  # what the job made and did not let go of: empty, or a leak, each array by its shape and bytes
+account.left  # arrays that the job made and did not free, by shape and bytes: if not empty, a leak
 
 report = device.memory.report()
-report.stuck  # a worker in which these bytes stay needs a new process
+report.stuck  # if these bytes stay, the worker needs a new process
 """
 
 import gc
@@ -23,14 +23,16 @@ from typing import Protocol
 
 from warpdesk_server.kernels.gpu.faults import DeviceFault, OutOfMemory
 
-SHARE = 0.9  # of a device, unless a limit is set: the rest is for the context, modules, libraries and other processes
+SHARE = 0.9  # default limit, as a share of the device: the rest is for context, modules, libraries, other processes
 
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Bytes. `used` is in arrays, `held` is what the pool took from the driver (used and kept for reuse) and never
-    passes `limit`. `stuck` is held, not used, and did not go back when it was asked to. `peak` is the most used at a
-    time since the last job began."""
+    """The state of a process's device memory in bytes.
+
+    `used` is in arrays. `held` is what the pool took from the driver, used or kept for reuse; it never exceeds `limit`.
+    `stuck` is held and unused, but could not be released. `peak` is the most used at a time since the last job began.
+    """
 
     used: int
     held: int
@@ -41,7 +43,7 @@ class MemoryReport:
 
 @dataclass(frozen=True)
 class Block:
-    """An array's memory: its bytes, as the pool rounds them, and what it was made for."""
+    """A block of device memory for one array: its bytes, as the pool rounds them, and its purpose."""
 
     nbytes: int
     what: str
@@ -52,9 +54,9 @@ class Block:
 
 @dataclass
 class JobMemory:
-    """Bytes in arrays before and after a job and the most at a time, and the blocks it made and left behind.
+    """The account of one job's device memory: bytes in arrays before, after and at the peak, and leaked blocks.
 
-    Complete when the `with` of `Memory.job` has ended.
+    It is complete when the `with` of `Memory.job` has ended.
     """
 
     before: int
@@ -64,37 +66,37 @@ class JobMemory:
 
 
 class Memory(Protocol):
-    """What a device answers about its memory, and what can be done about it."""
+    """The interface of a device's memory: its limit, free bytes, reservations and accounts."""
 
     limit: int  # bytes that this process may take
 
     def room(self) -> int:
-        """Bytes that new arrays could take now: within the limit, and free on the device or held for reuse."""
+        """Bytes of device memory that new arrays could take now: within the limit, and free or held for reuse."""
 
     def unreserved(self) -> int:
-        """The part of `room`, in bytes of device memory, that nobody has reserved."""
+        """Bytes of `room` in device memory that no thread has reserved."""
 
     def short(self, nbytes: int) -> bool:
-        """Whether it is others on the device, and not this process and its limit, that leave no room for `nbytes`."""
+        """Whether other processes on the device, and not this one's limit, leave no room for `nbytes`."""
 
     def release(self) -> None:
-        """Give what is held and not used back to the driver."""
+        """Give held but unused device memory back to the driver."""
 
     def reserve(self, nbytes: int, patience: float = 0.0) -> AbstractContextManager[None]:
-        """Set bytes aside for the arrays that are made inside, so that another thread does not count on them too.
+        """Reserve device memory for the arrays made in the block, so that no other thread plans with the same bytes.
 
-        Waits up to `patience` seconds for other reservations to end, then raises OutOfMemory. Where there is no other,
-        it is granted whatever its size: whether the device has the bytes is found out by taking them.
+        Waits up to `patience` seconds for other reservations to end, then raises OutOfMemory. If there is no other, any
+        size is granted: only the allocation shows whether the device has the bytes.
         """
 
     def job(self) -> AbstractContextManager[JobMemory]:
-        """Keep the account of one job's arrays; one job at a time."""
+        """Account for one job's arrays in device memory during the block; one job at a time."""
 
     def report(self) -> MemoryReport: ...
 
 
 class Ledger(ABC):
-    """What the memory of every device has in common: reservations, and a list of what is alive."""
+    """The base of every device's memory: reservations, and the list of live blocks."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -102,15 +104,15 @@ class Ledger(ABC):
         self._changed = threading.Condition()
         self._holders = 0
         self._reserved = 0
-        self._used_before = 0  # when the first of the present holders came
+        self._used_before = 0  # bytes used when the first of the present reservations was made
         self._numbers = itertools.count()
         self._alive: dict[int, Block] = {}
-        # Arrays die in whatever thread and at whatever moment: their numbers wait here, since no lock can be taken.
+        # Arrays may be freed in any thread at any moment, when no lock can be taken. Their numbers wait here.
         self._dead: deque[int] = deque()
 
     @abstractmethod
     def used(self) -> int:
-        """Bytes in arrays."""
+        """Bytes of device memory in arrays."""
 
     @abstractmethod
     def room(self) -> int: ...
@@ -148,17 +150,17 @@ class Ledger(ABC):
             let_go(error)
             raise
         finally:
-            # Arrays in a cycle die late, which is no leak. But it takes 0.1 s, for which no fallback waits: what a
-            # failure still holds here goes with it.
+            # Arrays in a reference cycle are freed late, which is not a leak. Collecting takes 0.1 s, so not after a
+            # failure, when a fallback waits: its arrays are freed with the error.
             if not failed and self._made_since(first):
                 gc.collect()
             account.left = self._made_since(first)
             account.after, account.peak = self.used(), max(self.peak, account.before)
             if account.left:
-                self.release()  # so that the next report tells what of it is stuck
+                self.release()  # so that the next report shows how much of it is stuck
 
     def born(self, nbytes: int, what: str) -> "Life":
-        """Count a new block: it is alive as long as what is returned."""
+        """Count a new block of device memory as alive, until the returned object is freed."""
         number = next(self._numbers)
         self._bury()
         self._alive[number] = Block(nbytes, what)
@@ -169,7 +171,7 @@ class Ledger(ABC):
         while True:
             try:
                 number = self._dead.popleft()
-            except IndexError:  # asked before, it may be another lane that takes the last one
+            except IndexError:  # no check before: another lane might take the last one in between
                 return
             self._alive.pop(number, None)
 
@@ -197,7 +199,7 @@ class Ledger(ABC):
 
 
 class Life:
-    """Lies beside a block; when the block goes, so does this."""
+    """A companion object of a block of device memory: it is freed with the block, and notes that."""
 
     __slots__ = ("_dead", "_number")
 
@@ -210,7 +212,7 @@ class Life:
 
 
 def limit_of(setting: str, total: int) -> int:
-    """The bytes one process may take of a device of `total` bytes.
+    """The limit of device memory, in bytes, for one process on a device of `total` bytes.
 
     `setting` is a number of bytes ("8000000000"), a share of the device up to 1 ("0.5"), or empty for SHARE. Raises
     ValueError for anything else.
@@ -228,10 +230,10 @@ def limit_of(setting: str, total: int) -> int:
 
 
 def let_go(error: BaseException | None) -> None:
-    """Drop what the frames of an error's traceback hold, and of what caused it.
+    """Drop the local variables, such as device arrays, that an error's traceback keeps alive, also of its causes.
 
-    A bug's lines stay for the log. Those of a device's fault, which its words tell, go as well: the frame of a nested
-    function holds what that sees of the function around it, and clearing does not drop that.
+    The lines of a bug's traceback stay for the log. For a fault of the device the whole traceback is dropped, since its
+    message says enough: clearing the frame of a nested function does not free the variables of the function around it.
     """
     is_fault = isinstance(error, DeviceFault)
     while error is not None:

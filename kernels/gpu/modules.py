@@ -1,4 +1,4 @@
-"""Compiled CUDA modules of one process: each source is loaded once on its GPU, and its kernels are found by name."""
+"""The CUDA modules of one process: each source is compiled and loaded once on its GPU, and has kernels by name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,10 @@ _Key = tuple[Path, tuple[tuple[str, str | int], ...]]
 
 
 class Modules:
-    """What CuPy has loaded on the current device, from cubins. A source counts as it was when it was first used: a file
-    edited later belongs to the next process."""
+    """The CUDA modules that CuPy has loaded on the current GPU, from cubins.
+
+    A source is read once, when it is first used: a file that is edited later counts from the next process on.
+    """
 
     def __init__(self, cupy: Any, device: str, architecture: str, cubins: Cubins) -> None:
         self._cupy = cupy
@@ -25,7 +27,7 @@ class Modules:
         self._loaded: dict[_Key, tuple[str, Any]] = {}
 
     def function(self, source: Source, name: str) -> tuple[str, Any]:
-        """The text of a source and its compiled kernel. Raises CompileFailed, or what CUDA itself says."""
+        """The text of a CUDA source and one of its compiled kernels. Raises CompileFailed, or CUDA's own error."""
         key = source.path, tuple(source.defines.items())
         text = self._loaded[key][0] if key in self._loaded else inline(source)
         with self._compiling(source):
@@ -40,10 +42,10 @@ class Modules:
 
     @contextmanager
     def _compiling(self, source: Source) -> Iterator[None]:
-        """Turn whatever compiling raises into CompileFailed; what CUDA itself says keeps its number."""
+        """Turn an error of compilation in the block into CompileFailed; CUDA's own errors keep their number."""
         try:
             yield
         except (MemoryError, DeviceFault, *self._errors):
             raise
-        except Exception as error:  # CompileError, what CuPy likes
+        except Exception as error:  # CompileError, or any exception of CuPy
             raise CompileFailed(f"{source.path.name} could not be compiled on {self._device}: {error}") from error

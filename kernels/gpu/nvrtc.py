@@ -1,4 +1,4 @@
-"""NVRTC, NVIDIA's compiler of CUDA text, through ctypes. It is found without being loaded, and loaded to compile."""
+"""NVRTC, NVIDIA's compiler of CUDA source, through ctypes. The library is loaded only when a kernel is compiled."""
 
 import ctypes
 import os
@@ -14,19 +14,19 @@ from typing import Any
 from warpdesk_server.kernels import install
 from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS
 
-# Nothing else makes code for every GPU from V100 (sm_70) to RTX 50 (sm_120): 12.8 spills what 12.9 does not, 13 has
-# dropped Volta.
+# The only version that compiles for every GPU from V100 (sm_70) to RTX 50 (sm_120): 12.8 spills more registers, and 13
+# has dropped Volta.
 PACKAGE = "nvidia-cuda-nvrtc-cu12==12.9.*"
 INSTALL = install.pip("install", PACKAGE)
 
-_TEGRA = {72, 87, 101, 110}  # Xavier, Orin, Thor by its two numbers
+_TEGRA = {72, 87, 101, 110}  # Xavier, Orin, and Thor under both of its numbers
 _FILE = re.compile(r"libnvrtc\.so\.(\d+(?:\.\d+)*)")
 
 
 class CompileError(Exception):
-    """NVRTC refused a source, and the message is its log; or NVRTC is not here.
+    """Raised if a CUDA source cannot be compiled: NVRTC refused it, and the message is its log, or NVRTC is missing.
 
-    `remedy` is a command where one mends it: for who runs this machine, while the message may reach a client.
+    `remedy` is a shell command that fixes it, if there is one. It is for the operator; a client may see the message.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:
@@ -36,17 +36,17 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code for one architecture, and what the assembler said about its registers and memory."""
+    """A compiled CUDA source: machine code for one architecture, and the assembler's log of registers and memory."""
 
     cubin: bytes
     log: str
 
 
 class Nvrtc:
-    """One NVRTC library. `calls` counts what was asked of it: 0 means that it was not even loaded."""
+    """One NVRTC library. `calls` counts the calls of it: 0 means that it was never loaded."""
 
     def __init__(self, path: Path, version: str = "") -> None:
-        """`version` is what the file is known to be without loading it, "12.9.86"; NVRTC is asked where it is not."""
+        """`version` is the library's version, such as "12.9.86", if known without loading it; else NVRTC is asked."""
         self.path = path
         self.calls = 0
         self._version = version
@@ -63,11 +63,11 @@ class Nvrtc:
 
     @property
     def major(self) -> int:
-        """The CUDA version whose drivers, and later ones, load what this NVRTC makes."""
+        """The major CUDA version of this NVRTC: drivers of this version and later ones load its cubins."""
         return int(self.version.partition(".")[0])
 
     def architectures(self) -> tuple[str, ...]:
-        """The GPU architectures it makes code for: "sm_75", "sm_80", ..."""
+        """The GPU architectures that this NVRTC compiles for: "sm_75", "sm_80", ..."""
         count = ctypes.c_int()
         self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
         numbers = (ctypes.c_int * count.value)()
@@ -75,9 +75,12 @@ class Nvrtc:
         return tuple(f"sm_{number}" for number in numbers)
 
     def target(self, architecture: str) -> str:
-        """What to compile for where a GPU of `architecture` is to run it: that, or, where this NVRTC does not know it,
-        the nearest older one of the same major version, whose machine code it runs (CUDA C++ Programming Guide, binary
-        compatibility, which Tegra's are without). Raises CompileError where there is none."""
+        """The architecture to compile for, so that a GPU of `architecture` can run the code.
+
+        It is the same if this NVRTC knows it. Else it is the nearest older one of the same major version, whose machine
+        code the GPU runs (CUDA C++ Programming Guide, binary compatibility; Tegra GPUs have none). Raises CompileError
+        if there is none.
+        """
         supported, wanted = self.architectures(), int(architecture.removeprefix("sm_"))
         if architecture in supported:
             return architecture
@@ -88,8 +91,10 @@ class Nvrtc:
         return f"sm_{max(older)}"
 
     def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
-        """Compile to machine code that a GPU of `architecture`, "sm_90", runs. Raises CompileError with NVRTC's log,
-        where `name` and the #line marks of the text say where."""
+        """Compile CUDA text to machine code for a GPU of `architecture`, such as "sm_90".
+
+        Raises CompileError with NVRTC's log, which refers to `name` and to the #line marks of the text.
+        """
         target = self.target(architecture)
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
@@ -131,7 +136,7 @@ class Nvrtc:
 
 
 def _load(path: Path) -> Any:
-    """Load the library, and before it what it will look for by name when it compiles: CUDA 13's does not look beside
+    """Load an NVRTC library, and before it the libraries that it loads by name: CUDA 13's does not find those beside
     itself."""
     numbered = _FILE.fullmatch(path.name)
     major = numbered[1].partition(".")[0] if numbered else "*"
@@ -145,8 +150,10 @@ def _load(path: Path) -> Any:
 
 
 def remedy(architecture: str) -> str:
-    """How to come by an NVRTC that knows an architecture which the present one does not: before Turing CUDA 12's, else
-    the newest, beside which CUDA 12's must not be found."""
+    """The shell command that installs an NVRTC for an architecture that the present one does not know.
+
+    For GPUs before Turing it is CUDA 12's. Else it is the newest, and CUDA 12's must be removed, since it is preferred.
+    """
     if int(architecture.removeprefix("sm_")) < 75:
         return INSTALL
     without = install.pip("uninstall", "-y", PACKAGE.partition("=")[0])
@@ -154,12 +161,12 @@ def remedy(architecture: str) -> str:
 
 
 def find() -> Nvrtc:
-    """The NVRTC of this machine; raises CompileError where there is none.
+    """The NVRTC library of this machine. Raises CompileError if there is none.
 
-    A wheel's comes before a toolkit's, because it was installed for this Python, and CUDA 12's before CUDA 13's,
-    because what it makes loads under drivers of both and for Volta too. Of several in a folder the newest of CUDA 12
-    knows the most GPUs. CuPy's own choice does not matter: machine code goes to the driver, not to the runtime that
-    CuPy was built with.
+    A wheel's library is preferred to a toolkit's, because it was installed for this Python. CUDA 12's is preferred to
+    CUDA 13's, because its code loads under drivers of both, and it supports Volta. Of several in a folder the newest of
+    CUDA 12 knows the most GPUs. CuPy's own choice does not matter: machine code goes to the driver, not to the runtime
+    that CuPy was built with.
     """
     for path in _wheels():
         return Nvrtc(path, _of_wheel(path))
@@ -176,7 +183,7 @@ def _wheels() -> Iterator[Path]:
 
 
 def _of_wheel(path: Path) -> str:
-    """The version of the wheel a library came with, from the name of the wheel's metadata; "" where that is not one."""
+    """The version of the wheel that an NVRTC library belongs to, from the name of its metadata; "" if unknown."""
     site = path.parents[3]
     package = "nvidia_cuda_nvrtc_cu12" if path.parents[1].name == "cuda_nvrtc" else "nvidia_cuda_nvrtc"
     found = [folder.name.split("-")[1] for folder in site.glob(f"{package}-*.dist-info")]
@@ -184,15 +191,15 @@ def _of_wheel(path: Path) -> str:
 
 
 def _preference(file: Path) -> tuple[bool, list[int]]:
-    """The order of the libraries in a folder: CUDA 12's, newest first, then newer CUDA's and older, newest first."""
+    """The sort key of NVRTC libraries in a folder: CUDA 12's, newest first, then other CUDA's, newest first."""
     named = _FILE.fullmatch(file.name)
     version = [int(part) for part in named[1].split(".")] if named else [0]
     return version[0] != 12, [-part for part in version]
 
 
 def _toolkits() -> Iterator[Path]:
-    """NVRTC libraries of CUDA toolkits: where the usual variables say, where they usually are, or where cuda.pathfinder
-    (which comes with CuPy, and can tell only by loading it) finds one."""
+    """The NVRTC libraries of CUDA toolkits: in the usual environment variables, in the usual directories, or found by
+    cuda.pathfinder (which comes with CuPy, and has to load a library to find it)."""
     roots = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if os.environ.get(name)]
     folders = [root / lib for root in (*roots, Path("/usr/local/cuda")) for lib in ("lib64", "lib")]
     folders += [Path(text) for text in os.environ.get("LD_LIBRARY_PATH", "").split(":") if text]

@@ -1,12 +1,12 @@
-"""How many blocks of a kernel a device holds at a time, and which of several shapes of a launch suits it best.
+"""Occupancy: how many blocks of a kernel a GPU holds at a time, and which shape of a launch is best.
 
-On a GPU the driver counts the blocks, from a kernel's registers and shared memory (Kernel.blocks_per_multiprocessor);
-without one they are counted here, from what the assembler says. A shape is chosen where no bit of the answer depends on
-it: what decides bytes, such as the tile that a sum is cut into, is a constant of its family and never asked for here.
+On a GPU the driver counts the blocks, from a kernel's registers and shared memory (Kernel.blocks_per_multiprocessor).
+Without one they are counted here, from the assembler's log. A shape may be chosen only if no bit of the answer depends
+on it: what does decide bytes, such as the tile of a sum, is a constant of its family.
 
-The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the rules
-those of its occupancy calculator: registers are given to a warp in units of 256 out of a quarter of the file each,
-shared memory to a block in units, and from Ampere on the driver keeps 1 KiB of it per block.
+The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". The rules are
+those of its occupancy calculator. A warp gets registers in units of 256, from one quarter of the register file. A block
+gets shared memory in units, of which the driver keeps 1 KiB from Ampere on.
 """
 
 import math
@@ -23,7 +23,7 @@ _QUARTERS = 4
 _REGISTERS = 65_536  # per multiprocessor, and the most one block may have
 _REGISTER_UNIT = 256
 
-_AS_GOOD = Fraction(33, 32)  # what is within this of the best is as good as it
+_AS_GOOD = Fraction(33, 32)  # shapes within this factor of the best count as equally good
 
 # Of a cubin.
 _INFO = ".nv.info."
@@ -33,7 +33,7 @@ _MAX_THREADS = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one multiprocessor; `shared`, `unit` and `reserved` in bytes."""
+    """The limits of one multiprocessor of a GPU; `shared`, `unit` and `reserved` in bytes."""
 
     warps: int
     blocks: int
@@ -59,7 +59,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks that one multiprocessor holds, the share of its warps they fill, and what allows no more."""
+    """The occupancy of a multiprocessor: the blocks it holds, the share of its warps, and the limiting resource."""
 
     blocks: int
     share: float
@@ -67,8 +67,10 @@ class Occupancy:
 
 
 def occupancy(architecture: str, threads: int, registers: int, shared: int = 0) -> Occupancy | None:
-    """For blocks of so many threads with so many registers per thread and bytes of shared memory; None for an
-    architecture that is not known here. A block that cannot be launched has no blocks, bound by what it asks for."""
+    """The occupancy of a kernel by its block's threads, registers per thread and bytes of shared memory.
+
+    None for an unknown architecture. If a block cannot be launched, `blocks` is 0 and `bound_by` the resource it lacks.
+    """
     limits = LIMITS.get(architecture)
     if limits is None:
         return None
@@ -93,9 +95,9 @@ def _up(amount: int, unit: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """One way to launch a job: so many blocks of so many threads, with bytes of dynamic shared memory.
+    """A shape of a kernel launch: its blocks, their threads, and the bytes of dynamic shared memory.
 
-    `work` is what a block goes through, idle threads and what it reads of its neighbours' included, in any unit that is
+    `work` is the work of one block, including idle threads and what it reads of its neighbours. Its unit is any that is
     the same for all shapes of the job.
     """
 
@@ -106,12 +108,12 @@ class Shape:
 
 
 def best(device: Device, kernel: Kernel, shapes: Iterable[Shape]) -> Shape:
-    """The shape that suits a kernel on a device, of those that do the same job.
+    """The best shape of a launch on a device, of shapes that do the same job.
 
-    A multiprocessor gets its share of the blocks, and takes them in rounds of as many as it holds: the fewest rounds
-    come first, which is the most in flight at a time, then the least work of the busiest multiprocessor, then the
-    smaller block, whose loads and stores run beside more others. Where none can be held it is the one that asks for
-    least: its launch is refused with the reason.
+    A multiprocessor runs its blocks in rounds of as many as it holds at a time. The shape with the fewest rounds wins,
+    since it has the most in flight. Then comes the least work of the busiest multiprocessor, then the smaller block,
+    whose loads and stores overlap with more others. If no shape fits, the smallest is returned: its launch is refused
+    with the reason.
     """
     given = sorted(shapes, key=lambda shape: (shape.threads, shape.shared))
     held = [(shape, _held(kernel, shape.threads, shape.shared)) for shape in given]
@@ -125,7 +127,7 @@ def best(device: Device, kernel: Kernel, shapes: Iterable[Shape]) -> Shape:
 
 
 def resident(device: Device, kernel: Kernel, threads: int, shared: int = 0) -> int:
-    """Blocks that the whole device holds at a time, at least one: as many as a loop over the rest of a job needs."""
+    """The number of blocks that the whole device holds at a time, at least one: a launch that loops needs no more."""
     return device.multiprocessors * max(1, _held(kernel, threads, shared))
 
 
@@ -137,9 +139,9 @@ def _held(kernel: Kernel, threads: int, shared: int) -> int:
 
 
 def launch_bounds(cubin: bytes) -> dict[str, int]:
-    """The most threads a block of each kernel may have, where its __launch_bounds__ say so, from its machine code.
+    """The most threads of a block for each kernel of a cubin that declares __launch_bounds__.
 
-    A cubin is an ELF file; section .nv.info.<kernel> lists attributes, of which the fifth are three numbers of threads.
+    A cubin is an ELF file. Section .nv.info.<kernel> lists attributes; number 5 holds three numbers of threads.
     """
     (table,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
@@ -159,6 +161,6 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while at < len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
-        length = size if form == _SIZED else 0  # of the others, what stands where the size would is the value
+        length = size if form == _SIZED else 0  # other forms have their value in the place of the size
         yield attribute, info[at + 4 : at + 4 + length]
         at += 4 + length

@@ -1,4 +1,4 @@
-"""Erasure of a private job's device memory, which a pool would pass to the next job with its content."""
+"""Erasure of a private job's device memory, which the pool would otherwise pass to the next job with its content."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,14 +9,14 @@ from warpdesk_server.kernels.gpu.faults import fault
 
 
 class PrivateMemory:
-    """Memory of a device that is zeroed, all of it, where the `with` of `private_memory` ends."""
+    """An allocator of device memory that is all overwritten with zeros at the end of `private_memory`."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._arrays: list[Any] = []
 
     def to_device(self, array: Any) -> Any:
-        """Copy a host array to the device."""
+        """Copy a host array to private device memory."""
         return self._kept(self._device.to_device(array))
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
@@ -30,12 +30,12 @@ class PrivateMemory:
         return array
 
     def zero(self) -> None:
-        """Overwrite everything given out, after the kernels that still run: they are in the lane of this thread."""
+        """Overwrite all memory that was given out. Kernels that still run in this thread's lane end before that."""
         try:
             for array in self._arrays:
                 array.fill(0)
         except Exception as error:
-            # CuPy's errors carry CUDA's number; this call does not pass through the device, which would translate it.
+            # CuPy's errors have CUDA's number. This call bypasses the device, which would translate it.
             code = getattr(error, "status", None)
             if code is None:
                 raise
@@ -44,10 +44,10 @@ class PrivateMemory:
 
 @contextmanager
 def private_memory(device: Device) -> Iterator[PrivateMemory]:
-    """Give out device memory that is overwritten with zeros at the end, also when the work inside fails.
+    """Provide private device memory for the block; it is overwritten with zeros at the end, also after a failure.
 
-    Raises DeviceFault where it cannot be overwritten. A failure inside is raised as it is: where that was a lost device
-    nothing can be written any more, and the memory goes with the process.
+    Raises DeviceFault if it cannot be overwritten. A failure in the block is raised unchanged: after a lost device
+    nothing can be written any more, and the memory is freed with the process.
     """
     memory = PrivateMemory(device)
     try:

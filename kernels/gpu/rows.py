@@ -1,4 +1,4 @@
-"""Host arrays that can be copied to or from a device: matrices whose rows are contiguous."""
+"""Host arrays that can be copied to or from a device without a temporary copy: matrices with contiguous rows."""
 
 import math
 from typing import Any
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 
 def as_rows(array: NDArray[Any]) -> NDArray[Any]:
-    """An array as a matrix each of whose rows lies in one piece, without a copy: what is copied to or from a device.
+    """A host array as a matrix of contiguous rows, without a copy, for a copy to or from a device.
 
-    What is C-contiguous is one row. A block of columns of a C-contiguous matrix has its own rows; of anything else
-    TypeError is raised.
+    A C-contiguous array becomes one row. A block of columns of a C-contiguous matrix keeps its rows. Any other array
+    raises TypeError.
     """
     if array.flags.c_contiguous:
         return array.reshape(1, -1)
@@ -23,9 +23,9 @@ def as_rows(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_out(array: Any, out: Any) -> None:
-    """Raise TypeError where an array of a device cannot be copied to `out` as it is.
+    """Raise TypeError if a device array cannot be copied to the host array `out` directly.
 
-    `out` is a NumPy array of its shape and dtype that can be written to, of rows as `as_rows` says.
+    `out` must be a writable NumPy array of the same shape and dtype, with rows as `as_rows` requires.
     """
     if not isinstance(out, np.ndarray):
         raise TypeError(f"what a device computed is copied into NumPy arrays, got {type(out).__name__}")

@@ -1,4 +1,4 @@
-"""A kernel's source: a `.cu` file with its macros, the text that is compiled of it, and the compiler's options."""
+"""A CUDA source: a `.cu` file with its macros, the text that is compiled, and the compiler's options."""
 
 import re
 from collections.abc import Mapping
@@ -7,14 +7,14 @@ from pathlib import Path
 
 _KERNELS = Path(__file__).resolve().parents[1]
 
-# NVRTC's options, the same wherever a kernel is compiled. Products are never contracted into fma: the CPU has the same
-# roundings then. Denormals of float32 are flushed, as in what CuPy compiles by itself around a library's call.
+# NVRTC's options, the same wherever a kernel is compiled. Products are never contracted into fma, so that the CPU
+# rounds alike. Denormals of float32 are flushed, as in the code that CuPy itself compiles around a library's call.
 COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A `.cu` file and the macros it is compiled with; headers it includes as "device/x.cuh" are inlined."""
+    """A CUDA source: a `.cu` file and its macros. Headers that it includes as "device/x.cuh" are inlined."""
 
     path: Path
     defines: Mapping[str, str | int] = field(default_factory=dict)
@@ -27,10 +27,10 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<what>[<"][^>"]*[>"]).*$',
 
 
 def inline(source: Source) -> str:
-    """Return the text with its macros defined and every `#include "device/x.cuh"` replaced by that header, once.
+    """The complete text of a CUDA source: its macros defined, and every `#include "device/x.cuh"` replaced once.
 
-    The text is complete: it is what a compiled kernel is kept by (kernels.gpu.cubins). Marks (#line) keep the
-    compiler's messages pointing at the files as they are written.
+    A compiled kernel is cached by this text (kernels.gpu.cubins). Marks (#line) make the compiler's messages refer to
+    the original files.
     """
     included: set[str] = set()
 

@@ -1,10 +1,10 @@
-"""Copies between host and device through pinned buffers, shared by several cores where an array is large.
+"""Copies between host and GPU through pinned buffers, by several cores if an array is large.
 
-Each core has two buffers: one is on its way while the core is at the other. The driver copies memory that is not pinned
-through a small buffer of its own, at a fraction of the link's speed. To pin the caller's array instead
-(cudaHostRegister) would spare the copy, and is not done: to take and give back all its pages costs about as much as one
-copy of them, inputs are read-only maps of files, which few devices can pin, and a fault would leave an array pinned
-that its owner is about to free. CUDA's reference, too, wants it kept for staging areas.
+Each core has two buffers: it fills one while the other is being transferred. Without pinned memory the driver copies
+through a small buffer of its own, at a fraction of the link's speed. Pinning the caller's array (cudaHostRegister)
+would save a copy, but is not done. To pin and unpin its pages costs about as much as to copy them. Inputs are read-only
+maps of files, which few devices can pin. And a fault would leave an array pinned that its owner is about to free.
+CUDA's reference, too, recommends pinned memory for staging areas.
 """
 
 from collections import deque
@@ -18,30 +18,30 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
-PIECE = 2 << 20  # bytes: 0.2 ms of a core, many times what asking for a copy takes, and less than its cache
-# For one stream at the most. A core copies some 10 GB/s and PCIe 5 carries some 55 each way; with two lanes at work the
-# host's memory, through which each byte passes three times, has no more to give.
+PIECE = 2 << 20  # bytes: 0.2 ms of a core, many times the cost of starting a copy, and less than the core's cache
+# The most cores for one stream. A core copies some 10 GB/s and PCIe 5 carries some 55 each way. With two lanes at work
+# the host's memory, through which each byte passes three times, is the limit.
 _MOST_CORES = 4
-_SHARE = 4  # pieces that are worth another core: 0.8 ms of it, where to wake it takes some 0.1 ms
+_SHARE = 4  # pieces that are worth another core: 0.8 ms of work, while waking it takes some 0.1 ms
 _NO_HOST_MEMORY = 2  # cudaErrorMemoryAllocation
 
-_Pieces = deque[tuple[NDArray[Any], Any]]  # a part of the host's array, and where it is in device memory
+_Pieces = deque[tuple[NDArray[Any], Any]]  # a part of the host's array, and its place in device memory
 
 
 def cores(lanes: int) -> int:
-    """How many cores copy for each of so many lanes, all of which may copy at a time."""
+    """The number of cores that copy between host and GPU for each of so many lanes."""
     return max(1, min(_MOST_CORES, config.NUMBA_NUM_THREADS // lanes))
 
 
 class Staging:
-    """The buffers of one stream; for one thread at a time, which others help with large arrays."""
+    """The pinned buffers of one CUDA stream. One thread uses it at a time; other threads help with large arrays."""
 
     def __init__(self, cupy: Any, device: int, stream: Any, cores: int) -> None:
         self._cupy = cupy
         self._device = device
         self._stream = stream
         self._pairs = tuple((_Buffer(cupy, stream), _Buffer(cupy, stream)) for _ in range(cores))
-        self._others = ThreadPoolExecutor(max(1, cores - 1), "staging")  # none is started before it is needed
+        self._others = ThreadPoolExecutor(max(1, cores - 1), "staging")  # it starts a thread only when needed
 
     def upload(self, source: NDArray[Any], target: Any) -> None:
         """Copy a matrix of rows (rows.as_rows) to device memory (a CuPy memory pointer), and wait until it is there."""
@@ -53,41 +53,41 @@ class Staging:
         self._share(_receive, target, source)
 
     def forget(self) -> None:
-        """Overwrite what copies left in the buffers."""
+        """Overwrite the pinned buffers, which still hold copied data."""
         for pair in self._pairs:
             for buffer in pair:
                 buffer.zero()
 
     def _share(self, copy: Callable[[_Pieces, "_Pair"], None], matrix: NDArray[Any], pointer: Any) -> None:
-        """Copy in as many threads as are worth it. None of them is at work when this ends or fails."""
+        """Copy a matrix in as many threads as are worth it. All of them have ended when this returns or fails."""
         pieces: _Pieces = deque(_cut(matrix, pointer))
         others: list[Future[None]] = []
         try:
-            with suppress(RuntimeError):  # a process that may have no more threads goes without
+            with suppress(RuntimeError):  # if the process may have no more threads, it copies without them
                 for pair in self._pairs[1 : len(pieces) // _SHARE]:
                     others.append(self._others.submit(self._work, copy, pieces, pair))  # noqa: PERF401 (one may fail)
             self._work(copy, pieces, self._pairs[0])
         finally:
             wait(others)
         while others:
-            others.pop().result()  # no frame of its error may hold the future: that would be a cycle, and keep memory
+            others.pop().result()  # not in a variable: its error would keep it in a cycle, and with it memory
 
     def _work(self, copy: Callable[[_Pieces, "_Pair"], None], pieces: _Pieces, pair: "_Pair") -> None:
         try:
-            self._cupy.cuda.Device(self._device).use()  # to CuPy the device in use belongs to a thread
+            self._cupy.cuda.Device(self._device).use()  # CuPy keeps the current device for each thread
             copy(pieces, pair)
         except BaseException:
-            pieces.clear()  # so that the others end too
+            pieces.clear()  # so that the other threads end too
             raise
 
 
 class _Buffer:
-    """Pinned memory for one piece, taken when it is first used."""
+    """A buffer of pinned host memory for one piece, allocated when it is first used."""
 
     def __init__(self, cupy: Any, stream: Any) -> None:
         self._cupy = cupy
         self._stream = stream
-        self._event = cupy.cuda.Event(block=True, disable_timing=True)  # a wait leaves the processor to others
+        self._event = cupy.cuda.Event(block=True, disable_timing=True)  # blocking: a wait does not use the processor
         self._memory: NDArray[np.uint8] | None = None
         self._used = 0
 
@@ -99,7 +99,7 @@ class _Buffer:
         self._event.record(self._stream)
 
     def receive(self, part: NDArray[Any], pointer: Any) -> None:
-        """Ask for what `take` waits for."""
+        """Start the copy from the GPU that `take` waits for."""
         held = self._as(part)
         pointer.copy_to_host_async(held.ctypes.data, held.nbytes, self._stream)
         self._event.record(self._stream)
@@ -119,7 +119,7 @@ class _Buffer:
             self._event.synchronize()
 
     def _as(self, part: NDArray[Any]) -> NDArray[Any]:
-        """Memory of the shape and type of `part`, which counts as used from now on, whatever fails."""
+        """The buffer with the shape and dtype of `part`. It counts as used from now on, even after a failure."""
         if self._memory is None:
             self._memory = self._pinned()
         self._used = max(self._used, part.nbytes)
@@ -132,7 +132,7 @@ class _Buffer:
         except self._cupy.cuda.runtime.CUDARuntimeError as error:
             if error.status != _NO_HOST_MEMORY:
                 raise
-            return np.empty(PIECE, np.uint8)  # slower, and as good
+            return np.empty(PIECE, np.uint8)  # not pinned: slower, but correct
 
 
 _Pair = tuple[_Buffer, _Buffer]
@@ -156,7 +156,7 @@ def _receive(pieces: _Pieces, pair: _Pair) -> None:
 
 
 def _taken(pieces: _Pieces, pair: _Pair) -> Iterator[tuple[_Buffer, NDArray[Any], Any]]:
-    """What this thread can get of the pieces, in its buffers by turns."""
+    """The pieces that this thread takes from the queue, each with one of its two buffers in turn."""
     for buffer in cycle(pair):
         try:
             part, pointer = pieces.popleft()
@@ -166,7 +166,7 @@ def _taken(pieces: _Pieces, pair: _Pair) -> Iterator[tuple[_Buffer, NDArray[Any]
 
 
 def _cut(matrix: NDArray[Any], pointer: Any) -> Iterator[tuple[NDArray[Any], Any]]:
-    """Whole rows of a matrix, or parts of one row, of at most PIECE bytes."""
+    """The pieces of a matrix and their device pointers: whole rows, or parts of one row, of at most PIECE bytes."""
     if not matrix.size:
         return
     height, width = matrix.shape
