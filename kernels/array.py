@@ -1,4 +1,4 @@
-"""Descriptions of arrays: dtype, shape and what validation needs, without the numbers and without NumPy."""
+"""The description of an array: its dtype, shape and what validation needs, without its numbers and without NumPy."""
 
 from dataclasses import dataclass
 from math import prod
@@ -18,7 +18,7 @@ ITEMSIZE: dict[str, int] = {
 
 @dataclass(frozen=True)
 class ArrayInfo:
-    """What is recorded of an array when it is stored: all arrays are C-ordered and little-endian."""
+    """The description of an array, recorded when it is stored. All arrays are C-ordered and little-endian."""
 
     dtype: DType
     shape: tuple[int, ...]

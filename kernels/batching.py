@@ -1,4 +1,4 @@
-"""Batching rules of an operation: which jobs may run together, how many, and the one call that computes them."""
+"""Batching rules of an operation: which jobs may run in one batch, how many, and the one call that computes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ Answer = Mapping[str, Any]  # the outputs of one job, by name
 
 @dataclass(frozen=True)
 class Batching:
-    """Which jobs of an operation may run together, and how many: at most `items`, of `bytes` (Cost.bytes) in all.
+    """The batching rules of an operation: a batch has at most `items` jobs, of `bytes` (Cost.bytes) in all.
 
     `alike`: jobs of equal dtypes, shapes and parameters run as one call, made by `join` of the family's batch.py.
-    Otherwise jobs of whatever parameters share a claim and run one after another, each as if alone.
+    Otherwise jobs of any parameters share a claim and run one after another, each as if alone.
 
-    A job of more than `steps` elementary steps (Cost.steps) runs alone. What company saves is a claim, a commit and a
-    launch, a few milliseconds; so `steps` are what one core does in about 10 ms, and the next job waits for less
-    than a second behind the largest batch. `wait` is how long an idle device waits for company, in seconds.
+    A job of more than `steps` elementary steps (Cost.steps) runs alone. A batch saves each job a claim, a commit and a
+    launch, a few milliseconds. So `steps` are what one core does in about 10 ms, and the next job waits less than a
+    second behind the largest batch. `wait` is the seconds for which an idle device waits for more jobs.
     """
 
     steps: float
@@ -28,9 +28,9 @@ class Batching:
 
 @dataclass(frozen=True)
 class Joint:
-    """One call that computes several jobs: its parameters, its inputs, and how its outputs are taken apart.
+    """One call that computes a batch of jobs: its parameters, its inputs, and how its outputs are split.
 
-    `parts` gives each job, in order, the very bytes that it would have got alone.
+    `parts` gives each job, in order, the same bytes that it would have got alone.
     """
 
     params: Any

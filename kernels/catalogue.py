@@ -1,4 +1,4 @@
-"""Every operation the service offers, in the order the documentation lists them."""
+"""The catalogue: every operation that the service can compute, in the order of the documentation."""
 
 from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
 from warpdesk_server.kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE

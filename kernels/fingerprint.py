@@ -1,4 +1,4 @@
-"""A fingerprint of the sources, by which compiled code of other sources is never used for them."""
+"""A fingerprint of the kernels' Python sources, so that compiled code of other sources is never used."""
 
 import functools
 import hashlib
@@ -7,10 +7,10 @@ from pathlib import Path
 
 @functools.cache
 def fingerprint() -> str:
-    """A digest of every Python source in this package, 12 hexadecimal digits.
+    """A digest of every Python source of the kernels, 12 hexadecimal digits.
 
-    Numba's cache looks at the file of the function it compiles, not at the files of the functions that one calls: after
-    a change in `device/philox.py` it would run old random words. A cache directory named by this digest cannot.
+    Numba's cache checks only the file of the compiled function, not the files of functions it calls. After a change in
+    `device/philox.py` it would run the old generator. In a cache directory named by this digest that cannot happen.
     """
     digest = hashlib.sha256()
     here = Path(__file__).parent

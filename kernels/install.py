@@ -1,4 +1,4 @@
-"""The pip command that installs a missing package for the Python that runs this."""
+"""The pip command that installs a package which a kernel misses, for the Python that runs this."""
 
 import shlex
 import sys
@@ -8,14 +8,14 @@ _CLONE = Path(__file__).resolve().parents[1]
 
 
 def pip(*arguments: str) -> str:
-    """A command of pip, quoted for a shell."""
+    """A pip command, quoted for a shell."""
     return shlex.join([sys.executable, "-m", "pip", *arguments])
 
 
 def warpdesk(extra: str = "") -> str:
-    """Install what Warpdesk itself needs, with an extra of its pyproject.toml: in a clone as the Makefile does.
+    """The pip command that installs Warpdesk's own dependencies with an extra, in a clone as the Makefile does.
 
-    Where it was installed as a package, its name asks only for what it lacks.
+    If Warpdesk was installed as a package, pip installs only what is missing.
     """
     of = f"[{extra}]" if extra else ""
     if (_CLONE / "pyproject.toml").exists():

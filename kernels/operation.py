@@ -20,7 +20,7 @@ Backend = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True)
 class Input:
-    """One named array an operation takes."""
+    """The declaration of one input array of an operation."""
 
     name: str
     doc: str
@@ -34,7 +34,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """One named result: an array, or a plain JSON value ("value": number, string, list or object)."""
+    """The declaration of one output of an operation: an array, or a JSON value (number, string, list or object)."""
 
     name: str
     doc: str
@@ -43,10 +43,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one job needs, known before it starts.
+    """The cost of one job, known before it starts: its memory and its work.
 
-    `bytes` are those of inputs, workspace and outputs together, all at once. `work` counts its elementary steps (an
-    element touched, a path step, a multiply-add): a device's time for the operation is about a + b * work.
+    `bytes` are its inputs, workspace and outputs together. `work` counts its elementary steps (an element touched, a
+    path step, a multiply-add): a device's time for the operation is about a + b * work.
     """
 
     bytes: int
@@ -54,16 +54,16 @@ class Cost:
 
     @property
     def steps(self) -> float:
-        """The work, or the bytes where the operation counts none."""
+        """The job's elementary steps, or its bytes if the operation counts no steps."""
         return max(self.work or self.bytes, 1.0)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How a job is cut into chunks on a device: a function of the job alone, so that its answer does not depend on how
-    many chunks are in memory at a time, nor on where they run.
+    """The grid of a job: how it is cut into chunks on a device.
 
-    `each` is what one chunk needs in device memory, `fixed` what the job needs beside its chunks, in bytes.
+    It depends on the job alone. So the answer does not depend on where chunks run, nor on how many are in memory at a
+    time. `each` is the device memory of one chunk, `fixed` that of the job besides its chunks, in bytes.
     """
 
     chunks: int
@@ -73,7 +73,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Example:
-    """A request that runs exactly as shown; inputs are nested lists with a dtype."""
+    """An example request of an operation, which runs exactly as shown; inputs are nested lists with a dtype."""
 
     params: dict[str, Any] = field(default_factory=dict)
     inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Operation:
-    """A named computation with one implementation per backend.
+    """An operation: a named computation with one implementation for each backend.
 
     `package` holds `cpu.py` and `gpu.py`, each with a function named like the operation:
 
@@ -119,25 +119,28 @@ class Operation:
 
     @property
     def confidential(self) -> bool:
-        """Whether it draws private randomness or takes a secret: what it held is overwritten, and its jobs run together
-        with those of their own owner at most."""
+        """Whether the operation draws private randomness or takes a secret.
+
+        Then its memory is overwritten afterwards, and its jobs share a batch with jobs of the same owner at most.
+        """
         return self.randomness == "private" or any(given.secret for given in self.inputs)
 
     def secrets(self, inputs: Mapping[str, str]) -> list[str]:
-        """Of the arrays that a job reads, by input, those that nobody keeps once it is done."""
+        """The ids of a job's secret input arrays, which are erased once it is done; `inputs` maps names to ids."""
         return [inputs[given.name] for given in self.inputs if given.secret and given.name in inputs]
 
     @property
     def coalescible(self) -> bool:
-        """Whether one computation may answer several identical jobs: equal parameters, input arrays and chosen seed. A
-        seed that was drawn for a job makes it like no other."""
+        """Whether one computation may answer several identical jobs of the operation.
+
+        Identical are equal parameters, input arrays and chosen seed. A seed that the service drew makes a job unique.
+        """
         return not self.confidential
 
     def batch_key(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> str | None:
-        """What jobs have in common that may run together, as JSON; None for one that runs alone.
+        """The batch key of a job as JSON: jobs with the same key may run in one batch. None: the job runs alone.
 
-        The caller adds what the operation does not know: the backend that is wished for, and the owner of what is
-        confidential.
+        The caller adds what the operation does not know: the requested backend, and the owner if it is confidential.
         """
         if self.batching is None:
             return None
@@ -150,8 +153,10 @@ class Operation:
         return json.dumps([self.name, *alike], sort_keys=True)
 
     def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
-        """One call for the inputs of several jobs with these parameters, of equal dtypes and shapes each. None where
-        they run one after another."""
+        """The one call that computes a batch of jobs with these parameters and with inputs of equal dtypes and shapes.
+
+        None: the jobs run one after another.
+        """
         if self.batching is None or not self.batching.alike:
             return None
         joint: Joint | None = importlib.import_module(f"{self.package}.batch").join(params, jobs)

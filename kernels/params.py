@@ -1,4 +1,4 @@
-"""The base of every operation's parameters: strict types, and no literal that is merely equal."""
+"""The base of every operation's parameters: strict types, also for literals."""
 
 import json
 from typing import Any
@@ -23,6 +23,6 @@ def _of_its_type(value: Any, literal: ValidatorFunctionWrapHandler) -> Any:
     return member
 
 
-# A Literal takes what is equal, even in strict mode: 1 for True, false for 0 and 50.0 for 50. `Annotated[Literal[...],
-# EXACT]` does not.
+# A Literal accepts equal values of another type, even in strict mode: 1 for True, false for 0 and 50.0 for 50.
+# `Annotated[Literal[...], EXACT]` does not.
 EXACT = WrapValidator(_of_its_type)

@@ -1,25 +1,25 @@
-"""Problems of a request: a place and a sentence each, also made from pydantic's findings."""
+"""Problems of an invalid request, each a JSON pointer and a sentence, also made from pydantic's errors."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-MOST_LISTED = 20  # problems of a request that are put into words: it can be wrong in a million places
+MOST_LISTED = 20  # problems of a request that are put into words: it may have a million
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a request: where (JSON pointer, e.g. "/params/period") and a sentence."""
+    """One problem of a request: its place (a JSON pointer such as "/params/period") and a sentence."""
 
     pointer: str
     detail: str
 
 
 class InvalidRequest(ValueError):
-    """The parameters or inputs do not fit the operation.
+    """Raised if the parameters or inputs of a request do not fit the operation.
 
-    `problems` are those found, of which the first 20 are put into words; `count` is how many there are.
+    `problems` lists them, the first 20 in words; `count` is their number.
     """
 
     def __init__(self, *problems: Problem, count: int | None = None) -> None:
@@ -35,16 +35,17 @@ def refuse(pointer: str, detail: str) -> InvalidRequest:
 def problems_of(
     findings: Sequence[Mapping[str, Any]], root: str = "", omit: frozenset[str] = frozenset()
 ) -> tuple[list[Problem], int]:
-    """The first 20 of pydantic's findings (`ValidationError.errors()`) as places and sentences, and their count.
+    """The first 20 of pydantic's errors (`ValidationError.errors()`) as problems of a request, and the count of all.
 
-    Parts of a place named in `omit` are not in the request.
+    Parts of a location that are in `omit` are left out: pydantic adds them, and the request does not have them.
     """
     found = [entry for entry in findings if not _is_echo(entry)]
     return [_problem_of(entry, root, omit) for entry in found[:MOST_LISTED]], len(found)
 
 
 def _is_echo(entry: Mapping[str, Any]) -> bool:
-    """Whether a list is found too short only because what is wrong with an item of it, found as well, left it out."""
+    """Whether an error says that a list is too short only because an invalid item, which has its own error, is left
+    out of it."""
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
@@ -54,7 +55,7 @@ def _problem_of(entry: Mapping[str, Any], root: str, omit: frozenset[str]) -> Pr
     return Problem(pointer, _sentence(entry["type"], entry["msg"], entry.get("ctx", {}), entry["input"], place))
 
 
-# What pydantic finds: what should be true of the field instead.
+# By pydantic's error type: what should be true of the field.
 _SHOULD = {
     "greater_than_equal": "be at least {ge}",
     "greater_than": "be above {gt}",
@@ -92,14 +93,14 @@ def _sentence(kind: str, message: str, context: Mapping[str, Any], got: Any, pla
         return f"{name} should {should}, got {_shown(kind, got)}"
     rest = message.removeprefix("Input should be ")
     if rest != message:
-        rest = {"True": "true", "False": "false"}.get(rest, rest)  # a Literal of Python, whose words are quoted
+        rest = {"True": "true", "False": "false"}.get(rest, rest)  # Python's booleans, as JSON writes them
         return f"{name} should be {rest.removeprefix('a valid ')}, got {_shown(kind, got)}"
-    # A sentence of our own has its subject; what else there is begins with the value.
+    # Our own sentences have a subject. pydantic's other messages need the field's name before them.
     return message.removeprefix("Value error, ") if kind == "value_error" else f"{name} {message}"
 
 
 def _name(place: Sequence[int | str]) -> str:
-    """What a sentence calls a place: the innermost field, with its indices."""
+    """The name of a place in a request, for a sentence: the innermost field with its indices."""
     fields = [at for at, part in enumerate(place) if isinstance(part, str)]
     if not fields:
         return "the body" + "".join(f"[{index}]" for index in place)
@@ -107,7 +108,7 @@ def _name(place: Sequence[int | str]) -> str:
 
 
 def _shown(kind: str, got: Any) -> str:
-    """A value as JSON would show it, cut short; of what is too long or too short, the length."""
+    """A value of a request as shortened JSON; if its length is the problem, its length."""
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
         return str(len(got))
     if isinstance(got, Mapping):

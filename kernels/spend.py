@@ -1,4 +1,4 @@
-"""The privacy cost of one release, exact, for each accountant."""
+"""The privacy cost of one release, in exact numbers, for each accountant of a budget."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,10 +13,10 @@ BudgetId = Annotated[str, Field(pattern=r"^budget_[0-9a-f]{32}$", description="i
 
 @dataclass(frozen=True)
 class Spend:
-    """None where an accountant cannot hold the release: a Gaussian's noise has no pure epsilon.
+    """The privacy cost of one release for each accountant; None for one that cannot express it.
 
-    `pure` is epsilon of pure DP, `approx` (epsilon, delta), `zcdp` rho of zero-concentrated DP. `neighbouring` is None
-    where the caller declared the sensitivity and so the relation it holds for.
+    `pure` is epsilon of pure DP, which Gaussian noise does not have. `approx` is (epsilon, delta), `zcdp` is rho of
+    zero-concentrated DP. `neighbouring` is None if the caller declared the sensitivity, and so chose the relation.
     """
 
     pure: Fraction | None

@@ -1,4 +1,4 @@
-"""A work queue over the cores: each free thread takes the next few tasks of a compiled loop."""
+"""A work queue over the CPU's cores: each free thread takes the next few tasks of a compiled loop."""
 
 import os
 import threading
@@ -10,15 +10,15 @@ import numba
 
 from warpdesk_server.kernels import progress
 
-_LEAST_PARTS = 32  # parts at least where progress has a listener
+_LEAST_PARTS = 32  # parts at least if progress has a listener
 
 
 def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> None:
-    """Call run(first, end) on consecutive parts of range(tasks), of `at_least` tasks or more, until all are done.
+    """Run the tasks of a compiled loop on all CPU cores: call run(first, end) on consecutive parts of range(tasks).
 
-    `run` must release the GIL and may run in several threads at once. A thread that the machine does not schedule holds
-    nobody up, as it would at the barrier of an OpenMP loop; and Numba compiles a plain loop several times faster than
-    a parallel one. What is done is reported in the thread of the caller (kernels.progress).
+    A part has `at_least` tasks or more. `run` must release the GIL and may run in several threads at once. Unlike at
+    the barrier of an OpenMP loop, no thread waits for one that the machine does not schedule. Numba also compiles a
+    plain loop several times faster than a parallel one. Progress is reported in the caller's thread (kernels.progress).
     """
     threads, listener = min(numba.get_num_threads(), -(-tasks // at_least)), progress.has_listener()
     if threads <= 1 and not listener:
@@ -50,7 +50,7 @@ def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> Non
         for other in others:
             if not other.cancel():
                 other.result()
-    progress.report(1.0)  # others may have done the last of it, or all
+    progress.report(1.0)  # other threads may have done the last part, or all
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Prefetch of a cache line for Numba's loops, where the processor's own prefetcher does not follow."""
+"""Prefetch of a CPU cache line in Numba's loops, for access patterns that the processor does not predict."""
 
 from llvmlite import ir
 from numba import types
@@ -10,9 +10,9 @@ _TO_READ, _SECOND_CACHE, _DATA = _FLAG(0), _FLAG(2), _FLAG(1)
 
 @intrinsic
 def fetch(_typing, numbers, _index):  # type: ignore[no-untyped-def]
-    """Ask for the line of numbers[index], soon to be read or written; it need not exist, and nothing waits.
+    """Prefetch the cache line of numbers[index], which is soon read or written. It does not wait.
 
-    `numbers` is a contiguous array, of more dimensions as it lies in memory, or a pointer to numbers.
+    The index may be out of range. `numbers` is a contiguous array, indexed as if it were flat, or a pointer to numbers.
     """
 
     def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]

@@ -1,8 +1,9 @@
-"""Expand ChaCha20 keystream on the CPU: the twin of chacha20.cuh, sixteen blocks at a time in vector registers.
+"""ChaCha20 keystream on the CPU, sixteen blocks at a time in vector registers: the twin of the device header
+chacha20.cuh.
 
 ChaCha20 as in RFC 8439: a 32-byte key, a 32-bit block counter and a 96-bit nonce give blocks of sixteen 32-bit words,
-which are the keystream's bytes read little-endian. A block depends on key, counter and nonce alone, so whoever needs
-word j of a stream computes block j // 16 and nothing before it.
+which are the keystream's bytes read little-endian. A block depends on key, counter and nonce alone. So word j of a
+stream needs block j // 16 and no block before it.
 
 The rounds are written as LLVM vector instructions because neither NumPy nor Numba's own vectoriser keeps the sixteen
 words of sixteen blocks in registers through eighty quarter rounds. Lane l of word w lies at index w * LANES + l.
@@ -30,7 +31,8 @@ _DOUBLE_ROUND = (
 
 
 def _emit_rounds(builder: Any, word: Any, state: Any, out: Any) -> None:
-    """Emit: load sixteen words (scalars or vectors of type `word`), ten double rounds, add the input, store."""
+    """Emit LLVM code of ChaCha20: load sixteen words (scalars or vectors of type `word`), ten double rounds, add the
+    input, store."""
     bits = ir.IntType(32)
 
     def broadcast(value: int) -> Any:
@@ -95,7 +97,7 @@ _rounds_of_lanes = _rounds(ir.VectorType(ir.IntType(32), LANES))
 
 @njit(inline="never")
 def block(key: NDArray[np.uint32], counter: int, n0: int, n1: int, n2: int, out: NDArray[np.uint32]) -> None:
-    """Write one block: key[8] -> out[16]; counter and nonce words are taken mod 2**32."""
+    """Write one ChaCha20 block: key[8] -> out[16]; counter and nonce words are taken mod 2**32."""
     state = np.empty(WORDS, np.uint32)
     for w in range(4):
         state[w] = _SIGMA[w]
@@ -110,7 +112,7 @@ def block(key: NDArray[np.uint32], counter: int, n0: int, n1: int, n2: int, out:
 
 @njit(inline="never")
 def prepare(state: NDArray[np.uint32], key: NDArray[np.uint32], n0: int, n1: int, n2: int) -> None:
-    """Fill state[16 * LANES] with constants, key[8] and one nonce in every lane; counters are left to the caller."""
+    """Fill a ChaCha20 state[16 * LANES] with constants, key[8] and a nonce in every lane; the caller sets counters."""
     for lane in range(LANES):
         for w in range(4):
             state[w * LANES + lane] = _SIGMA[w]
@@ -123,7 +125,7 @@ def prepare(state: NDArray[np.uint32], key: NDArray[np.uint32], n0: int, n1: int
 
 @njit(inline="never")
 def blocks(state: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
-    """Write LANES blocks, lane by lane: state[16 * LANES] -> out[16 * LANES], the state unchanged."""
+    """Write LANES ChaCha20 blocks, lane by lane: state[16 * LANES] -> out[16 * LANES], the state unchanged."""
     _rounds_of_lanes(state, out)
 
 
@@ -141,7 +143,7 @@ def _keystream(key: NDArray[np.uint32], counter: int, nonce: NDArray[np.uint32],
 
 
 def keystream(key: bytes, words: int, counter: int = 0, nonce: bytes = bytes(12)) -> NDArray[np.uint32]:
-    """Return the first `words` 32-bit words of the keystream that starts at block `counter`.
+    """The first `words` 32-bit words of the ChaCha20 keystream that starts at block `counter`.
 
     Raises ValueError where the 32-bit counter would wrap: RFC 8439 never uses one counter twice under a key and nonce.
     """

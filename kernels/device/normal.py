@@ -1,4 +1,4 @@
-"""Turn four random words into four independent standard normals by Box and Muller (twin of normal.cuh)."""
+"""Standard normal numbers from random words by Box and Muller: the twin of the device header normal.cuh."""
 
 from math import sqrt
 
@@ -10,7 +10,7 @@ from warpdesk_server.kernels.device.uniform import uniform
 
 @njit(cache=True, forceinline=True)
 def box_muller(radius_word, angle_word):  # type: ignore[no-untyped-def]
-    """Return two float32 normals, r cos(angle) and r sin(angle); |z| <= sqrt(66 ln 2) = 6.77."""
+    """Two independent standard normals in float32, r cos(angle) and r sin(angle); |z| <= sqrt(66 ln 2) = 6.77."""
     r = sqrt(minus_two_log(uniform(radius_word)))
     sine, cosine = sincos_turn(angle_word)
     return r * cosine, r * sine

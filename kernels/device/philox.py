@@ -1,4 +1,5 @@
-"""Draw random words by Philox4x32-10, a pure function of a 64-bit key and a 128-bit counter (twin of philox.cuh)."""
+"""Random words by Philox4x32-10, a pure function of a 64-bit key and a 128-bit counter: the twin of the device header
+philox.cuh."""
 
 import numpy as np
 from numba import njit
@@ -16,10 +17,11 @@ ROUNDS = 10
 
 @njit(cache=True, forceinline=True)
 def philox4x32(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
-    """Return the four 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1), all of them uint64 below 2^32.
+    """The four random 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1), all of them uint64 below 2^32.
 
-    Words travel in uint64 because a 32 x 32 -> 64 bit product is then one multiplication per SIMD lane, where the high
-    half of uint32 lanes needs shuffles. Without forceinline LLVM keeps a call in the caller's loop and the loop scalar.
+    Words are uint64, because a 32 x 32 -> 64 bit product is then one multiplication in each SIMD lane; the high half of
+    a product of uint32 lanes needs shuffles. Without forceinline LLVM calls this in the caller's loop, which stays
+    scalar.
     """
     for _ in range(ROUNDS):
         p0 = M0 * c0

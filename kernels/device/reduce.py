@@ -1,9 +1,9 @@
-"""Add float64 numbers in trees of a fixed shape, so that the sum does not depend on who adds them (twin of reduce.cuh).
+"""Sums of float64 numbers in trees of a fixed shape, the same on CPU and GPU: the twin of the device header reduce.cuh.
 
-A block of 256 values is halved: lane i takes lane i + 128, then i + 64, down to i + 1; so is any other power of two of
-them. The sums of blocks are then paired with their neighbours, level by level, a missing neighbour counting as zero.
-Since x + 0 = x, the tree over any aligned run of 2^k blocks is a subtree of the tree over all of them: cutting the work
-at such runs changes no byte.
+A block of 256 values is halved: lane i adds lane i + 128, then i + 64, down to i + 1; so is any other power of two.
+The sums of blocks are then paired with their neighbours, level by level, and a missing neighbour counts as zero. Since
+x + 0 = x, the tree over any aligned run of 2^k blocks is a subtree of the tree over all of them. So cutting the work at
+such runs changes no byte.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ BLOCK = 256  # values added by one block of threads, and by one pass of the CPU
 
 @njit(cache=True)
 def tree_sum(values):  # type: ignore[no-untyped-def]
-    """Return the sum of a float64 array of a power of two of values, which it overwrites."""
+    """The tree sum of a float64 array whose length is a power of two; the array is overwritten."""
     stride = values.size // 2
     while stride > 0:
         for i in range(stride):
@@ -25,11 +25,11 @@ def tree_sum(values):  # type: ignore[no-untyped-def]
 
 
 def pairwise_sum(partials: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum over the first axis of (blocks, sums) as a tree of neighbours."""
+    """The sum over the first axis of (blocks, sums), as a tree of neighbours."""
     while len(partials) > 1:
         if len(partials) % 2:
             partials = np.concatenate([partials, np.zeros((1, *partials.shape[1:]))])
         partials = partials[0::2] + partials[1::2]
-    # A lone block may be -0.0, which a missing neighbour would have turned into +0.0.
+    # A single block may be -0.0, which adding a missing neighbour would turn into +0.0.
     total: NDArray[np.float64] = partials[0] + 0.0
     return total
