@@ -1,4 +1,4 @@
-"""Indicators of several jobs in one call: their prices are rows of one array, and rows do not affect each other."""
+"""The batch of indicator jobs in one call: their prices become rows of one array, and rows do not affect each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from warpdesk_server.kernels.batching import Answer, Joint
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
-    """One call for prices of equal shape (time) or (assets, time)."""
+    """The one call that computes an indicator for a batch of jobs with prices of equal shape."""
     shape = jobs[0]["prices"].shape
     prices = np.stack([job["prices"] for job in jobs]).reshape(-1, shape[-1])
 

@@ -1,4 +1,4 @@
-"""Moving averages, RSI and Bollinger bands on all cores of the CPU: the reference for every other backend."""
+"""The indicators on all cores of the CPU (moving averages, RSI, Bollinger bands): the reference for other backends."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +53,7 @@ def _compute(
     series = np.ascontiguousarray(prices).reshape(-1, prices.shape[-1]) if prices.size else prices
     outputs = [np.empty_like(series) for _ in names]
     if series.size:
-        # One Numba signature for maps of files and for arrays in memory: both are read-only here.
+        # Read-only, so that memory-mapped files and arrays in memory have one Numba signature.
         closed = close_gaps(series, policy).view(np.ndarray)
         closed.flags.writeable = False
         fill(closed, outputs)

@@ -1,4 +1,4 @@
-"""How prices are cut into chunks: by whole rows while rows are short, in time where a row is longer than a chunk."""
+"""The cut of prices into chunks: by whole rows while rows are short, in time if a row is longer than a chunk."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from warpdesk_server.kernels.indicators.recurrence import TILE
 
 @dataclass(frozen=True)
 class Piece:
-    """Whole rows `row` to `end_row`, or the bars `begin` to `end` of one row."""
+    """A piece of prices: the whole rows `row` to `end_row`, or the bars `begin` to `end` of one row."""
 
     row: int
     end_row: int
@@ -18,7 +18,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Cut:
-    """The cut of prices (rows, time): a function of their shape and of how many bars a chunk should have."""
+    """The cut of prices (rows, time) into chunks: a function of their shape and of the bars a chunk should have."""
 
     rows: int
     time: int
@@ -30,17 +30,17 @@ class Cut:
 
     @property
     def length(self) -> int:
-        """Bars of a chunk where rows are cut in time: whole tiles."""
+        """Bars of a chunk if rows are cut in time: whole tiles."""
         return -(-self.bars // TILE) * TILE
 
     @property
     def rows_each(self) -> int:
-        """Rows of a chunk where they are whole."""
+        """Rows of a chunk if rows stay whole."""
         return max(1, min(self.rows, self.bars // self.time))
 
     @property
     def row_chunks(self) -> int:
-        """Chunks of one row where rows are cut in time."""
+        """Chunks of one row if rows are cut in time."""
         return -(-self.time // self.length)
 
     @property
@@ -48,7 +48,7 @@ class Cut:
         return self.rows * self.row_chunks if self.in_time else -(-self.rows // self.rows_each)
 
     def pieces(self, first: int, end: int) -> Iterator[Piece]:
-        """What the chunks `first` to `end` hold, neighbours of one row in one piece."""
+        """The pieces of prices in the chunks `first` to `end`; neighbours in one row are joined."""
         if not self.in_time:
             yield Piece(first * self.rows_each, min(end * self.rows_each, self.rows), 0, self.time)
             return

@@ -1,4 +1,4 @@
-"""Gaps, bars without a price: close the gaps before an indicator runs and reopen them in its result."""
+"""Gaps in prices, which are bars without a price: closed before an indicator runs, and reopened in its result."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from warpdesk_server.kernels.problems import refuse
 
 
 def close_gaps(prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:
-    """Return (assets, time) prices as the indicator shall see them; `skip` packs each row to its left end.
+    """The prices (assets, time) with their gaps closed by the policy; `skip` packs each row to its left end.
 
     Raises InvalidRequest for a NaN under the policy `error`.
     """
@@ -33,7 +33,7 @@ def close_gaps(prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:
 
 
 def reopen_gaps(result: NDArray[Any], prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:
-    """Put results of packed prices back on the bars that had a price; the others get NaN."""
+    """Put an indicator's result for packed prices back on the bars that had a price; the other bars get NaN."""
     if policy != "skip":
         return result
     present = ~np.isnan(prices)
@@ -46,7 +46,7 @@ def reopen_gaps(result: NDArray[Any], prices: NDArray[Any], policy: NanPolicy) -
 
 
 def count_prices_before(row: NDArray[Any], bar: int, most: int) -> int:
-    """Bars since the last gap before a bar of a row, at most `most` + 1."""
+    """The number of bars with a price since the last gap before a bar of a row, at most `most` + 1."""
     missing = np.flatnonzero(np.isnan(row[max(0, bar - most - 1) : bar]))
     count = min(bar, most + 1)
     return count - 1 - int(missing[-1]) if missing.size else count

@@ -1,4 +1,4 @@
-"""Gaps on a GPU: closed before an indicator runs and reopened in its result, as gaps.py does."""
+"""Gaps in prices on a GPU: closed before an indicator runs and reopened in its result, as gaps.py does."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +11,11 @@ from warpdesk_server.kernels.indicators.series import Series
 
 @dataclass(frozen=True)
 class PriceCounts:
-    """Of a series whose rows have several tiles: the prices before each tile, the bar of the latest one before it, and
-    the prices of each row. The rows of a single tile are each seen whole by a block, and nothing is read here."""
+    """The counts of prices in a series whose rows have several tiles.
+
+    `count` is the number of prices before each tile, `latest` the bar of the last one before it, `total` the number in
+    each row. If rows have one tile, a block sees the whole row, and these arrays are not read.
+    """
 
     count: Any
     latest: Any
@@ -35,14 +38,14 @@ def count_prices(series: Series) -> PriceCounts:
 
 
 def packed(series: Series, before: PriceCounts) -> Series:
-    """The prices of each row moved to its left end, NaN behind them."""
+    """The series with the prices of each row packed to its left end, followed by NaN."""
     out = series.empty()
     _launch(series, "pack", series.prices, *_shape(series), before.count, before.total, series.nan, out)
     return series.with_prices(out)
 
 
 def spread(series: Series, before: PriceCounts, result: Any) -> Any:
-    """A result of packed prices, back on the bars of `series` that have one, NaN on the others."""
+    """An indicator's result for packed prices, back on the bars of `series` that have a price; NaN on the others."""
     out = series.empty()
     args = before.count, before.total, series.nan, out
     _launch(series, "spread", result, series.prices, *_shape(series), *args)
@@ -50,7 +53,7 @@ def spread(series: Series, before: PriceCounts, result: Any) -> Any:
 
 
 def filled(series: Series) -> Series:
-    """The prices, the latest one before it in place of each that is missing."""
+    """The series with each missing price replaced by the latest one before it."""
     out = series.empty()
     _launch(series, "fill_forward", series.prices, *_shape(series), count_prices(series).latest, series.nan, out)
     return series.with_prices(out)
@@ -67,5 +70,5 @@ def _launch(series: Series, name: str, *args: Any) -> None:
 
 
 def _rows_together(series: Series) -> int:
-    """The rows that share a block of 64 segments."""
+    """The number of rows that share a block of 64 segments on the GPU."""
     return SEGMENTS // series.width

@@ -1,4 +1,4 @@
-"""Moving averages, RSI and Bollinger bands on a GPU: the CPU's sums, tiles and carries, byte for byte."""
+"""The indicators on a GPU (moving averages, RSI, Bollinger bands), with the same bytes as on the CPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,26 +25,26 @@ Array = NDArray[Any]
 
 
 def sma(params: Sma, prices: Array, *, device: Device) -> dict[str, Any]:
-    """Return the outputs of cpu.sma."""
+    """The simple moving average on a GPU: the outputs of cpu.sma."""
     windows = _Windows(params.period, lambda series, part: [windows_gpu.means(series, params.period, part)])
     return _compute(spec.SMA, params, prices, device, windows)
 
 
 def bollinger(params: Bollinger, prices: Array, *, device: Device) -> dict[str, Any]:
-    """Return the outputs of cpu.bollinger."""
+    """Bollinger bands on a GPU: the outputs of cpu.bollinger."""
     windows = _Windows(params.period, lambda series, part: windows_gpu.bands(series, params.period, params.width, part))
     return _compute(spec.BOLLINGER, params, prices, device, windows)
 
 
 def ema(params: Ema, prices: Array, *, device: Device) -> dict[str, Any]:
-    """Return the outputs of cpu.ema."""
+    """The exponential moving average on a GPU: the outputs of cpu.ema."""
     law = ema_recurrence(params.period, params.convention)
     averages = _Recursion(law, lambda series, place: recurrence_gpu.averages(series, law, place))
     return _compute(spec.EMA, params, prices, device, averages)
 
 
 def rsi(params: Rsi, prices: Array, *, device: Device) -> dict[str, Any]:
-    """Return the outputs of cpu.rsi."""
+    """The RSI on a GPU: the outputs of cpu.rsi."""
     flat = np.nan if params.flat == "nan" else float(params.flat)
     if params.convention == "cutler":
         cutler = _Windows(
@@ -58,11 +58,11 @@ def rsi(params: Rsi, prices: Array, *, device: Device) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Windows:
-    """What sums over windows: a piece of a row needs the bars before it that `first_bar` says."""
+    """An indicator that sums over windows: a piece of a row also needs bars before it, from `first_bar` on."""
 
     period: int
     run: Callable[[Series, Part], list[Any]]
-    changes: bool = False  # are summed, and not prices
+    changes: bool = False  # whether changes of prices are summed, instead of prices
 
     def in_turn(self, itemsize: int) -> bool:  # noqa: ARG002
         return False
@@ -76,22 +76,22 @@ class _Windows:
         return self.run(series, Part(start, piece.begin - start))
 
     def finish(self, cut: Cut, outputs: list[Array]) -> None:
-        """Nothing is left open."""
+        """Do nothing: an indicator over windows is complete after its pieces."""
 
 
 @dataclass(frozen=True)
 class _Recursion:
-    """What carries a state from bar to bar: a piece of a row needs the tiles its law looks back to, or their state."""
+    """An indicator with a state from bar to bar: a piece of a row needs the tiles it looks back to, or their state."""
 
     law: Recurrence
     run: Callable[[Series, Place], tuple[Any, Any]]
     flat: float | None = None
     states: dict[tuple[int, int], Array] = field(
         default_factory=dict
-    )  # before (row, bar), of a memory through all tiles
+    )  # the state before (row, bar), if the indicator depends on all earlier tiles
 
     def in_turn(self, itemsize: int) -> bool:
-        """Whether each piece needs the state that the one before it leaves."""
+        """Whether each piece needs the state after the piece before it."""
         return look_back(self.law, itemsize) == 0
 
     def rows(self, series: Series) -> list[Any]:
@@ -110,7 +110,7 @@ class _Recursion:
         return [out]
 
     def finish(self, cut: Cut, outputs: list[Array]) -> None:
-        """Repeat the last RSI where one is to be repeated from before a cut."""
+        """Complete an RSI that repeats a value from before a cut."""
         if self.flat is None or not cut.in_time:
             return
         for rsi in outputs[0]:
@@ -133,7 +133,7 @@ def _compute(
     cut = Cut(*rows.shape, spec.CHUNK_BARS)
     dtype: Any = prices.dtype.name
     grid = operation.grid(params, {"prices": ArrayInfo(dtype, prices.shape)})
-    # Gaps of a row that is cut are closed where the row is whole.
+    # If rows are cut in time, gaps are closed on the host, which has the whole row.
     closed = close_gaps(rows, policy) if cut.in_time or policy == "error" else rows
     outputs = [np.empty(rows.shape, rows.dtype) for _ in names]
 

@@ -1,9 +1,9 @@
-"""Eight numbers at once for Numba's loops: vectors that stay in registers, on any processor LLVM knows.
+"""Vectors of eight numbers (lanes) for the indicators' Numba loops; they stay in registers on any processor of LLVM.
 
-A loop whose next step needs the last one is not turned into vectors by a compiler, and a scan is such a loop. Here the
-steps are written out: `load` and `store` eight neighbours at a `pointer`, `strided` for numbers further apart, `spread`
-one number, + - * / and `root` for each lane, `after_*` and `before_*` for the neighbours some lanes away, `transposed`
-for eight times eight, `where_*` for choices. Every operation rounds as its scalar twin does.
+A compiler does not vectorise a loop in which each step needs the one before, and a scan is such a loop. Here the steps
+are written out: `load` and `store` eight neighbours at a `pointer`, `strided` for numbers further apart, `spread` one
+number, + - * / and `root` for each lane, `after_*` and `before_*` for the neighbours some lanes away, `transposed` for
+eight times eight, `where_*` for choices. Every operation rounds as its scalar twin does.
 """
 
 import operator
@@ -18,7 +18,7 @@ _INDEX = ir.IntType(32)
 
 
 class Lanes(types.Type):
-    """Numba's type of eight float64 or float32."""
+    """The Numba type of a vector of eight float64 or float32."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
@@ -47,9 +47,9 @@ def _place(context: Any, builder: Any, numbers: Any, at: Any, index: Any) -> Any
 
 @intrinsic
 def pointer(_typing, array):  # type: ignore[no-untyped-def]
-    """Return where a contiguous array lies, as its numbers' pointer; whoever calls keeps the array.
+    """The pointer to the numbers of a contiguous array; the caller must keep the array alive.
 
-    Numba counts references to arrays at every turn of a loop that hands them on, which costs more than eight additions.
+    In a loop that passes arrays on, Numba counts references at every turn, which costs more than eight additions.
     """
 
     def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
@@ -60,7 +60,7 @@ def pointer(_typing, array):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def load(_typing, numbers, _index):  # type: ignore[no-untyped-def]
-    """Return numbers[index : index + 8]; nothing checks that they exist."""
+    """The vector numbers[index : index + 8]; bounds are not checked."""
 
     def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         return builder.load(_place(context, builder, numbers, *args), align=numbers.dtype.bitwidth // 8)
@@ -70,7 +70,7 @@ def load(_typing, numbers, _index):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
-    """Write numbers[index : index + 8]; nothing checks that they exist."""
+    """Write a vector to numbers[index : index + 8]; bounds are not checked."""
 
     def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         builder.store(args[2], _place(context, builder, numbers, *args[:2]), align=numbers.dtype.bitwidth // 8)
@@ -81,7 +81,7 @@ def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def strided(_typing, numbers, _index, _stride):  # type: ignore[no-untyped-def]
-    """Return numbers[index : index + 8 * stride : stride]; nothing checks that they exist."""
+    """The vector numbers[index : index + 8 * stride : stride]; bounds are not checked."""
 
     def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
         lanes = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
@@ -96,7 +96,7 @@ def strided(_typing, numbers, _index, _stride):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def spread(_typing, value):  # type: ignore[no-untyped-def]
-    """Return one number in all lanes."""
+    """The vector with one number in all lanes."""
 
     def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         return _spread(builder, args[0])
@@ -106,7 +106,7 @@ def spread(_typing, value):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def keep(_typing, lanes, _count):  # type: ignore[no-untyped-def]
-    """Return the first `count` lanes, and 0 in the others."""
+    """The vector with its first `count` lanes, and 0 in the others."""
 
     def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         numbers = ir.Constant(ir.VectorType(args[1].type, LANES), list(range(LANES)))
@@ -118,7 +118,7 @@ def keep(_typing, lanes, _count):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def root(_typing, lanes):  # type: ignore[no-untyped-def]
-    """Return the square roots."""
+    """The square roots of a vector's lanes."""
 
     def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         kind = args[0].type
@@ -167,11 +167,11 @@ def _where(comparison: str) -> Any:
 
 @intrinsic
 def transposed(_typing, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
-    """Return eight vectors: what the lanes 0 of those given hold, the lanes 1, and so on."""
+    """The transpose of eight vectors: one of all lanes 0, one of all lanes 1, and so on."""
 
     def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
         rows = list(args)
-        for width in (1, 2, 4):  # squares of so many rows and lanes change places across the diagonal
+        for width in (1, 2, 4):  # squares of so many rows and lanes are swapped across the diagonal
             low = [lane if not lane & width else lane - width + LANES for lane in range(LANES)]
             high = [lane + width if not lane & width else lane + LANES for lane in range(LANES)]
             for row in range(LANES):
@@ -186,9 +186,9 @@ def transposed(_typing, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
 
 first, last = _lane(0), _lane(LANES - 1)
 
-# Lane k of after_1 is lane k - 1, of before_1 lane k + 1; where there is none, it is taken from the end, or from the
-# beginning, of `beyond`. Zeros that the compiler knows to be zeros are no good there: for AMD's processors LLVM then
-# takes an instruction (vexpandpd) that is ten times as slow.
+# Lane k of after_1 is lane k - 1, of before_1 lane k + 1. If there is no such lane, it comes from the end, or from the
+# beginning, of `beyond`. That must not be a constant zero: for AMD's processors LLVM would then use an instruction
+# (vexpandpd) that is ten times as slow.
 after_1, after_2, after_4 = _slid(1), _slid(2), _slid(4)
 before_1, before_2, before_4 = _slid(-1), _slid(-2), _slid(-4)
 

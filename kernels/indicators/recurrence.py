@@ -1,14 +1,16 @@
-"""The tile scheme of EMA and RSI: affine maps over segments and tiles, composed in an order that belongs to the answer.
+"""The tile scheme of the indicators EMA and RSI: affine maps of segments and tiles, composed in a fixed order.
 
-Both indicators run y <- beta y + u from bar to bar. A segment of 32 bars is run from y = 0 and becomes the map (A, b);
-the 64 segments of a tile are composed by a Kogge-Stone scan; the state before a tile comes from the maps of the tiles
-before it, oldest first; and each segment is then run again from its exact state. Nothing is cut off: of earlier tiles
-only those are left out whose factor is exactly zero.
+The order decides the last bits, so it belongs to the answer. Both indicators run y <- beta y + u from bar to bar.
+1. A segment of 32 bars is run from y = 0 and becomes the map (A, b).
+2. The 64 segments of a tile are composed by a Kogge-Stone scan.
+3. The state before a tile comes from the maps of the tiles before it, oldest first.
+4. Each segment is run again from its exact state.
+Nothing is cut off: an earlier tile is left out only if its factor is exactly zero.
 
-Where too few of them are zero, no tile is left out. With 64 tiles to a group, 64 groups to a span and maps composed
-oldest first, the state before a tile is then that before its span, through the groups before its own in the span as one
-map, through the tiles before it in the group as another. A row has one span in 8,388,608 bars, so that hardly anything
-has to be done one after another.
+If too few factors are zero, no tile is left out. Then 64 tiles make a group, 64 groups make a span, and maps are
+composed oldest first. The state before a tile is the state before its span, mapped through the earlier groups of the
+span as one map, then through the earlier tiles of the group as another. A row has one span in 8,388,608 bars, so hardly
+any work is sequential.
 """
 
 from dataclasses import dataclass
@@ -23,10 +25,10 @@ LOOK_BACK_LIMIT = 64  # tiles; a longer memory goes through all tiles, by groups
 
 @dataclass(frozen=True)
 class Recurrence:
-    """What drives an EMA or RSI: decay, and the bars of a run of prices without a gap that only fill the seed.
+    """The recurrence of an EMA or RSI: its decay, and how many bars after a gap only fill the seed.
 
-    Bars of a run are counted from 1. Bar 1 clears the state; up to bar `warm` the state gathers, later it decays;
-    the first number shown is that of bar `valid`.
+    Bars of a run, which has no gap, are counted from 1. Bar 1 clears the state. Up to bar `warm` the state gathers,
+    later it decays. The first number shown is that of bar `valid`.
     """
 
     beta: float
@@ -36,21 +38,21 @@ class Recurrence:
 
     @property
     def settled(self) -> int:
-        """Bars after which every further bar decays the state and shows a number."""
+        """The number of bars after which every bar decays the state and shows a number."""
         return max(self.warm, self.valid - 1, 1)
 
 
 def ema_recurrence(period: int, convention: str) -> Recurrence:
-    """EMA with alpha = 2 / (period + 1); `talib` starts from the mean of the first bars, `tradingview` from bar 1.
+    """The recurrence of an EMA, alpha = 2 / (period + 1). `talib` starts at the mean of bars, `tradingview` at bar 1.
 
-    With beta = 0 it is the price itself, and is not computed: 0 times a difference that overflowed would be no number.
+    With beta = 0 the EMA is the price itself and is not computed: 0 times an overflowed difference would be NaN.
     """
     warm = period if convention == "talib" else 1
     return Recurrence(beta=(period - 1) / (period + 1), warm=warm, valid=warm)
 
 
 def rsi_recurrence(period: int, convention: str) -> Recurrence:
-    """RSI state as gains and losses divided by alpha, since only their ratio counts.
+    """The recurrence of an RSI. Its state is gains and losses divided by alpha, since only their ratio counts.
 
     Wilder's seed, the mean of the first `period` changes, is then their plain sum. The `ema` convention starts from the
     first change alone, with alpha = 2 / (period + 1).
@@ -61,9 +63,9 @@ def rsi_recurrence(period: int, convention: str) -> Recurrence:
 
 
 def look_back(recurrence: Recurrence, itemsize: int) -> int:
-    """Tiles to go back until what lies before them is multiplied by zero; 0 means through all tiles.
+    """The number of earlier tiles a recurrence depends on, since older ones are multiplied by zero; 0 means all tiles.
 
-    A tile may also be filling a seed, which does not decay: the run it belongs to starts within `settled` bars.
+    A tile may also be filling a seed, which does not decay: its run starts within `settled` bars.
     """
     smallest = 5e-324 if itemsize == 8 else 2.0**-126  # float32 has no subnormals on a GPU
     decay, tiles = recurrence.beta**TILE, 1
@@ -76,16 +78,16 @@ def look_back(recurrence: Recurrence, itemsize: int) -> int:
 
 
 def negligible(itemsize: int) -> float:
-    """The sum of gains and losses up to which they have decayed to nothing and an RSI stands still.
+    """The sum of gains and losses up to which they count as zero, so that the RSI does not change.
 
-    In exact arithmetic bars without a change never move an RSI, since both averages shrink alike; in floating point
+    In exact arithmetic bars without a change never move an RSI, since both averages shrink alike. In floating point
     both lose their digits near the smallest positive number.
     """
     return 2.0**-1000 if itemsize == 8 else 2.0**-100
 
 
 def decay(beta: float, real: Any) -> Any:
-    """The factor of a settled segment, rounded as one is run: `real` is the type of the prices (numpy.float64)."""
+    """The factor of a settled segment, rounded as when it is run; `real` is the type of the prices (numpy.float64)."""
     factor = step = real(beta)
     for _ in range(SEGMENT - 1):
         factor = factor * step

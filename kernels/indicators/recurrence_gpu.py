@@ -1,4 +1,4 @@
-"""Recurrences on a GPU: exponential averages and RSI, one launch each."""
+"""The indicators EMA and RSI on a GPU, by recurrences, in one launch each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ _MOST_SEGMENTS = 192  # as there: of the rows that share a block
 
 @dataclass(frozen=True)
 class Place:
-    """Where the bars of a Series stand in a row that was cut in time; by default the rows are whole.
+    """The place of a Series in a row that was cut in time; by default the rows are whole.
 
-    `first` is the row's tile they begin with, `halo` the tiles at their front that are only reduced, `counted` the bars
-    since a gap before them. If `first` is not 0, the bar before them leads the prices. `before` is the state there (see
-    `start`), where the memory goes through all tiles.
+    The bars begin with tile `first` of the row. Of these, `halo` tiles at the front are only reduced. `counted` is the
+    number of bars since the last gap before them. If `first` is not 0, the bar before them is the first of the prices.
+    `before` is the state there (see `start`), if the recurrence depends on all earlier tiles.
     """
 
     first: int = 0
@@ -40,20 +40,20 @@ class Place:
 
 
 def start(states: int) -> NDArray[Any]:
-    """The state before a row: of its span, then the maps of the groups of the span and of the tiles of the group."""
+    """The state of a recurrence before a row: that before the span, the map of its groups, and the map of tiles."""
     nothing = [0.0] * states
     return np.array([*nothing, 1.0, *nothing, 1.0, *nothing])
 
 
 def averages(series: Series, law: Recurrence, place: Place = Place()) -> tuple[Any, Any]:
-    """The averages, and the state after them (see `start`), which is left open where tiles look back."""
+    """The EMA on a GPU, and the state after it (see `start`), which is undefined if tiles look back."""
     if law.beta == 0:
         return series.prices[int(place.first > 0) + place.halo * TILE :], None
     return _run(series, "ema", 1, law, place)
 
 
 def strengths(series: Series, law: Recurrence, flat: float, place: Place = Place()) -> tuple[Any, Any]:
-    """The RSI, and the state after it. Where it repeats one from before the cut it is HOLD."""
+    """The RSI on a GPU, and the state after it. A bar that repeats a value from before the cut is HOLD."""
     own = series.real(law.first), series.real(negligible(series.dtype.itemsize)), series.real(flat)
     return _run(series, "rsi", 2, law, place, *own)
 
@@ -70,7 +70,7 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
     flags = device.zeros(1 + 3 * tasks + series.rows * (groups + spans), np.uint32)
     tables = series.empty((2 + states) * tasks + series.rows * ((1 + states) * groups + states * spans))
     after, out = series.empty(3 * states + 2), series.empty(series.rows * (series.time - place.halo * TILE))
-    before = after  # the kernel reads neither, and no copy has to be waited for
+    before = after  # a placeholder: the kernel reads neither, and no copy is needed
     if back == 0:
         before = device.to_device((start(states) if place.before is None else place.before).astype(series.dtype))
     series.launch(
@@ -90,12 +90,12 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
 
 
 def _shapes(series: Series, states: int) -> Iterator[Shape]:
-    """The shapes a launch may have: a tile, or a row that is alone, has a block of its own; short rows share one."""
+    """The possible shapes of a launch: a tile, or a single row, has a block of its own; short rows share one."""
     alone = series.tiles > 1 or series.rows == 1
     for threads in (SEGMENTS,) if alone else range(32, _MOST_SEGMENTS + 1, 32):
         packed = threads // series.width
         if not alone and threads - packed * series.width >= 32:
-            continue  # it has a warp that nobody needs
+            continue  # one of its warps would be idle
         blocks = series.tasks if alone else -(-series.rows // packed)
         numbers = threads * (SEGMENT + 1) + 1 + (1 + states) * threads
         yield Shape(blocks, threads, threads, numbers * series.dtype.itemsize + 4 * (2 * threads + 1))

@@ -1,4 +1,4 @@
-"""EMA and RSI on the CPU: the tiles of recurrence.py, eight segments side by side in each vector."""
+"""The indicators EMA and RSI on the CPU: the tiles of recurrence.py, eight segments side by side in each vector."""
 
 from functools import lru_cache
 from typing import Any
@@ -35,12 +35,12 @@ from warpdesk_server.kernels.indicators.recurrence import (
 )
 
 GROUP_BARS = LANES * SEGMENT  # bars of the segments that one vector runs
-HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the last RSI is carried there
+HOLD = -1.0  # a placeholder where gains and losses have decayed to zero, until the last RSI is copied there
 
 
 @lru_cache(maxsize=64)
 def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The factors of settled segments: of the first 1 to 64 segments, and at each of the six steps of their scan."""
+    """The factors of settled segments of a recurrence: of the first 1 to 64, and at each of the six steps of a scan."""
     inclusive = np.full(SEGMENTS, decay(beta, np.dtype(dtype).type), dtype)
     strides = []
     for k in range(SEGMENTS.bit_length() - 1):
@@ -51,25 +51,25 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @njit(cache=True, error_model="numpy")
 def _copy(out, values):  # type: ignore[no-untyped-def]
-    """As much as there is room and there are values."""
+    """Copy values to `out`, as many as both have."""
     # A loop: Numba takes seconds to compile an assignment to a slice.
     for i in range(min(out.size, values.size)):
         out[i] = values[i]
 
 
-# Pointers and not arrays: Numba counts references to arrays at every turn of a loop that hands them on.
+# The functions below take pointers, not arrays: Numba counts references at every turn of a loop that passes arrays on.
 
 
 @njit(cache=True, error_model="numpy")
 def _padded(x, at, end, spare):  # type: ignore[no-untyped-def]
-    """Lay a group's bars from `at` on into `spare`; after the `end` of the row its last bar is repeated."""
+    """Copy a group's bars from `at` on to `spare`; after the `end` of the row its last bar is repeated."""
     for i in range(GROUP_BARS):
         spare[i] = x[min(at + i, end - 1)]
 
 
 @njit(cache=True, error_model="numpy")
 def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
-    """The bar before each segment of the group from `at` on; beyond `begin` and `end` of the row, its first or last."""
+    """The bar before each segment of the group at `at`; outside of the row, its first or last bar."""
     if begin < at <= end - GROUP_BARS:
         return strided(x, at - 1, SEGMENT)
     for k in range(LANES):
@@ -113,9 +113,9 @@ def _put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _fetch(x, out, at):  # type: ignore[no-untyped-def]
-    """Ask for the group after the next, where it is read and where it is written.
+    """Prefetch the group after the next, both where it is read and where it is written.
 
-    A group is eight short rows of cache lines, which no processor foresees.
+    A group is eight short runs of cache lines, which no processor predicts.
     """
     for i in range(at + 2 * GROUP_BARS, at + 3 * GROUP_BARS, LANES):
         fetch(x, i)
@@ -129,9 +129,9 @@ def _joined(factor, early, late):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
-    """Compose the maps of a tile's segments into those from the tile's start, all factors being the settled ones.
+    """Compose the maps of a tile's segments into maps from the tile's start, if all factors are the settled ones.
 
-    `v` points to the offsets; `none` is -0 in all lanes, whose product with a factor leaves every number as it is.
+    `v` points to the offsets. `none` is -0 in all lanes: adding its product with a factor changes no number.
     """
     f = spread(strides[0])
     a, b, c, d = load(v, 0), load(v, 8), load(v, 16), load(v, 24)
@@ -201,9 +201,9 @@ def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
-    """The same of the first `used` segments with a factor for each; `a` holds the composed factors afterwards.
+    """Compose the maps of a tile's first `used` segments, each with its own factor in `a`, which is overwritten.
 
-    From the last eight to the first, so that what is read has not been written in the same step.
+    From the last eight to the first, so that a step reads nothing that it has written.
     """
     ones, none = spread(one), spread(-(one - one))
     for s in range(used - LANES, -1, -LANES):
@@ -232,7 +232,7 @@ def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _enter(a, b, y, entry):  # type: ignore[no-untyped-def]
-    """The state before each segment of a tile, from the state `y` before the tile."""
+    """The state of a recurrence before each segment of a tile, from the state `y` before the tile."""
     entry[0] = y
     for s in range(1, a.size):
         entry[s] = b[s - 1] + a[s - 1] * y
@@ -288,13 +288,13 @@ def _loss(change, zero):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy")
 def _strength(up, down, hundred, tiny):  # type: ignore[no-untyped-def]
     total = up + down
-    # total - total is NaN where gains or losses overflowed: no number rather than 0.
+    # total - total is NaN if gains or losses overflowed: the result is then NaN instead of 0.
     return HOLD if total <= tiny else hundred * (up / total) + (total - total)
 
 
 @njit(cache=True, error_model="numpy")
 def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-def]
-    # Of -0 the sums show nothing, and for these two comparisons processors have one instruction, for <= and >= two.
+    # A change of -0 does not show in the sums. These comparisons take one instruction each, <= and >= take two.
     rise, fall = price - before, before - price
     up = beta * up + where_below(rise, zeros, zeros, rise)
     down = beta * down + where_below(fall, zeros, zeros, fall)
@@ -330,7 +330,7 @@ def _rsi_bar(before, price, beta, zeros, constants, up, down, held):  # type: ig
 
 @njit(cache=True, error_model="numpy")
 def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type: ignore[no-untyped-def]
-    """Returns lanes that are HOLD where one of their bars is, else 0."""
+    """Run eight RSI segments from their exact states. Returns HOLD in lanes that have a bar with HOLD, else 0."""
     held = zeros
     for i in range(0, SEGMENT, LANES):
         a, b, c, d, e, f, g, h = _bars(x, at + i)
@@ -349,7 +349,7 @@ def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type:
 
 @njit(cache=True, error_model="numpy")
 def _ema_any_segment(x, start, count, beta, warm, valid, settled, one, y, out):  # type: ignore[no-untyped-def]
-    """Run a segment that gaps or a seed fall into; `out` of length 0 only reduces it. Returns count, factor, state."""
+    """Run an EMA segment with gaps or a seed; an `out` of length 0 only reduces it. Returns count, factor, state."""
     zero = one - one
     a, bars = one, zero
     for _ in range(min(count, warm)):
@@ -423,7 +423,7 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _counted(x, start, settled):  # type: ignore[no-untyped-def]
-    """The bars since the last gap before a bar, at most settled + 1."""
+    """The number of bars with a price since the last gap before a bar, at most settled + 1."""
     count = 0
     while count <= settled and start - count > 0 and not np.isnan(x[start - count - 1]):
         count += 1
@@ -432,14 +432,14 @@ def _counted(x, start, settled):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _begin(far, one):  # type: ignore[no-untyped-def]
-    """The state before a row's span, the map of the groups of the span, and that of the tiles of the group."""
+    """Set the start of a row's recurrence: the state before its span, and empty maps of the span and of the group."""
     zero = one - one
     far[0], far[1], far[2], far[3], far[4] = zero, one, zero, one, zero
 
 
 @njit(cache=True, error_model="numpy")
 def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
-    """Let a tile's map follow those before it in its group, a full group those before it in its span."""
+    """Append a tile's map to those of its group; append a full group to those of its span."""
     zero = one - one
     far[3], far[4] = a * far[3], b + a * far[4]
     if (tile + 1) % GROUP == 0:
@@ -452,7 +452,7 @@ def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
-    """The state before a tile: from the maps of `look_back` tiles, oldest first, or of all of them."""
+    """The state of a recurrence before a tile, from the maps of the `look_back` tiles before it, or of all tiles."""
     if look_back == 0:
         return far[4] + far[3] * (far[2] + far[1] * far[0])
     state = far[0] - far[0]
@@ -488,7 +488,7 @@ def _ema_parts(  # type: ignore[no-untyped-def]
     for task in range(first, end):
         row, part = task // parts, task % parts
         x, shown = prices[row], out[row]
-        own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
+        own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
         begun = max(0, own - look_back)
         _begin(far, one)
         count = _counted(x, begun * TILE, settled)
@@ -590,7 +590,7 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
     for task in range(first, end):
         row, part = task // parts, task % parts
         x, shown = prices[row], out[row]
-        own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
+        own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
         begun = max(0, own - look_back)
         _begin(far_up, one)
         _begin(far_down, one)
@@ -675,7 +675,7 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _carry_held(rsi, start, flat):  # type: ignore[no-untyped-def]
-    """Where nothing moved for so long that both averages decayed to nothing, the last RSI of the run stands."""
+    """Replace HOLD by the last RSI of its run: prices did not move for so long that both averages decayed to zero."""
     last = flat
     if start > 0 and not np.isnan(rsi[start - 1]):
         last = rsi[start - 1]
@@ -697,14 +697,14 @@ def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
 
 
 def parts(assets: int, tiles: int, reach: int) -> int:
-    """The parts to cut each row into: several tasks for each core, and no part mostly repeats what others reduce."""
+    """The number of parts of each row: several tasks for each core, but no part that mostly repeats others' work."""
     if reach == 0:
         return 1
     return max(1, min(tiles // (4 * reach), -(-4 * get_num_threads() // assets)))
 
 
 def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
-    """Fill `out` (assets, time) with the EMA of a law of recurrence.py."""
+    """Fill `out` (assets, time) with the EMA of prices by a recurrence."""
     if law.beta == 0:
         np.copyto(out, prices)
         return
@@ -714,7 +714,7 @@ def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
 
 
 def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
-    """Fill `out` (assets, time) with the RSI of a law of recurrence.py."""
+    """Fill `out` (assets, time) with the RSI of prices by a recurrence."""
     real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
     constants = (
         real(law.beta), law.warm, law.valid, law.settled, real(law.first), real(1), real(100),
@@ -726,12 +726,12 @@ def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -
 
 
 def _space(prices: NDArray[Any]) -> NDArray[Any]:
-    """Prices and results of a group that is not full, and the bars before one."""
+    """Scratch memory of a task: prices and results of an incomplete group, and the bars before a group."""
     return np.empty((3, GROUP_BARS), prices.dtype)
 
 
 def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, ...]]:
-    """The tasks to share, how many at least at a time, and what each needs beside its law: decays, look back, parts."""
+    """The number of tasks, the least of them at a time, and their common constants: decays, look back, parts."""
     assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
     reach = look_back(law, prices.itemsize)
     cut = parts(assets, tiles, reach)

@@ -1,4 +1,4 @@
-"""Prices on a device, and the launches over them."""
+"""The series: prices on a GPU, and the launches of the indicators' kernels over them."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ SOURCES: tuple[Source, ...] = tuple(
 
 
 class Series:
-    """Prices on a device, (rows, time), and what every launch over them needs."""
+    """Prices (rows, time) on a device, with the sizes and constants that every indicator's launch needs."""
 
     def __init__(self, device: Device, prices: Any, rows: int, time: int, dtype: Any) -> None:
         self.device, self.prices, self.rows, self.time, self.dtype = device, prices, rows, time, np.dtype(dtype)

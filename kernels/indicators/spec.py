@@ -1,4 +1,4 @@
-"""The indicators' parameters, inputs and outputs: sma, ema, rsi and bollinger of one price series or of many."""
+"""The specification of the indicators sma, ema, rsi and bollinger, of one price series or of many."""
 
 import math
 from collections.abc import Mapping
@@ -22,11 +22,10 @@ from warpdesk_server.kernels.params import EXACT, Params
 from warpdesk_server.kernels.problems import refuse
 
 LONGEST_PERIOD = 100_000
-# Bars of a chunk: 32 MiB of float64, which is read in a hundredth of a millisecond more than a launch takes, and small
-# beside the memory of any GPU.
+# Bars of a chunk: 32 MiB of float64. To read them takes hardly longer than a launch, and they fit on any GPU.
 CHUNK_BARS = 1 << 22
 _LONG_WINDOW = 2048  # bars of a window whose sums go through device memory
-_BATCHING = Batching(steps=2e6)  # gaps that are skipped cost ten times what prices without a gap do
+_BATCHING = Batching(steps=2e6)  # low, since prices with skipped gaps take ten times as long
 _ROUNDING = 1 << 14  # an allocator rounds each array up to 512 bytes
 
 NanPolicy = Literal["window", "skip", "ffill", "error"]
@@ -99,14 +98,14 @@ def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def _states(params: Any) -> int:
-    """What a recurrence carries from bar to bar: an average, or that of gains and that of losses."""
+    """The number of states of an indicator's recurrence: an average, or those of gains and losses; 0 for windows."""
     if isinstance(params, Rsi):
         return 0 if params.convention == "cutler" else 2
     return 1 if isinstance(params, Ema) else 0
 
 
 def _law(params: Any) -> Recurrence | None:
-    """The recurrence of an EMA or RSI; windows have none."""
+    """The recurrence of an EMA or RSI; None for an indicator over windows."""
     if isinstance(params, Ema):
         return ema_recurrence(params.period, params.convention)
     if isinstance(params, Rsi) and params.convention != "cutler":
@@ -115,10 +114,10 @@ def _law(params: Any) -> Recurrence | None:
 
 
 def _tables(params: Any, rows: int, time: int, itemsize: int) -> int:
-    """Bytes of a launch beside arrays as long as the prices."""
+    """Bytes of an indicator's launch besides the arrays that are as long as the prices."""
     tiles, need = rows * -(-time // TILE), 0
     if params.nan_policy in ("skip", "ffill") and time > TILE:
-        need += 16 * tiles + 8 * rows  # prices before each tile and the latest of them; those of each row
+        need += 16 * tiles + 8 * rows  # PriceCounts: two numbers for each tile, one for each row
     if law := _law(params):
         states = _states(params)
         need += tiles * (12 + (2 + states) * itemsize)  # what a tile publishes
@@ -132,14 +131,14 @@ def _tables(params: Any, rows: int, time: int, itemsize: int) -> int:
 
 
 def _halo(params: Any, itemsize: int) -> int:
-    """Bars before a piece of a row that are needed to compute it."""
+    """The number of earlier bars that an indicator needs to compute a piece of a row."""
     if law := _law(params):
         return look_back(law, itemsize) * TILE + 1
     return 2 * int(params.period)
 
 
 def _need(params: Any, rows: int, time: int, itemsize: int, outputs: int) -> int:
-    """Bytes of device memory for whole rows at once: prices, those with closed gaps, answers, tables."""
+    """Bytes of device memory for an indicator of whole rows: prices, prices without gaps, results, tables."""
     arrays = 1 + outputs + (params.nan_policy == "skip")
     return arrays * rows * time * itemsize + _tables(params, rows, time, itemsize)
 
@@ -160,7 +159,7 @@ def _cost(outputs: int) -> Any:
 
 
 def _grid(outputs: int) -> Any:
-    """Chunks of about CHUNK_BARS bars: whole rows, or parts of a row where one is longer (kernels.indicators.cuts)."""
+    """The grid of an indicator: chunks of about CHUNK_BARS bars, whole rows or parts (kernels.indicators.cuts)."""
 
     def grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
         rows, time, itemsize = _sizes(inputs)

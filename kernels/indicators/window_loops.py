@@ -1,4 +1,4 @@
-"""Windows on the CPU: the sums of windows.py, eight bars at a time."""
+"""Indicators over windows on the CPU: the sums of windows.py, eight bars at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,24 +33,24 @@ from warpdesk_server.kernels.indicators.lanes import (
 from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, share
 
 assert LANES == EIGHT  # noqa: S101
-AHEAD = 512  # bars; what is asked for so early lies in the cache when it is needed
-WORTH = 32_768  # bars; fewer are computed in the time it takes to wake a thread
+AHEAD = 512  # bars: memory that is prefetched so early is in the cache when it is needed
+WORTH = 32_768  # bars: fewer are computed in the time it takes to wake a thread
 
 
 def chunk_of(period: int) -> int:
-    """Bars that a core takes at a time: whole blocks. Chunks do not show in the result."""
+    """The number of bars that a core takes at a time: whole blocks. The result does not depend on it."""
     return max(1, 4096 // period) * period
 
 
 @njit(cache=True, error_model="numpy")
 def _load(x, at, size, spare):  # type: ignore[no-untyped-def]
-    """Eight numbers from `at`; what lies beyond the end of `x` is anything."""
+    """Load eight numbers from `at` on; those beyond the end of `x` are undefined."""
     return _load_where(at + EIGHT <= size, x, at, size, spare)
 
 
 @njit(cache=True, error_model="numpy")
 def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
-    """The same; `whole` says that eight numbers exist, once for a loop that goes back from there."""
+    """Load eight numbers from `at` on; `whole` says that all exist, which a loop that goes back checks only once."""
     if whole:
         return load(x, at)
     for k in range(min(size - at, EIGHT)):
@@ -60,7 +60,7 @@ def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
-    """Write up to eight numbers, those before `end`."""
+    """Store up to eight numbers from `at` on, those before `end`."""
     if at + EIGHT <= end:
         store(out, at, lanes)
     else:
@@ -85,7 +85,7 @@ def _scan_back(lanes, zeros):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
-    """The sums before the next eight, when `eights` of them are done or, in S, to do."""
+    """The three partial sums (e, g, h) before the next eight bars; `eights` are done, or in S still to do."""
     e = e + total
     if eights % GROUP == 0:
         g, e = g + e, zero
@@ -96,16 +96,16 @@ def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _plain(lanes, nan):  # type: ignore[no-untyped-def]
-    """One NaN for every reason, so that the bytes do not depend on which operation met it."""
+    """The numbers with every NaN replaced by one NaN, so that bytes do not depend on the operation that made it."""
     return where_equal(lanes, lanes, lanes, nan)
 
 
 @njit(cache=True, error_model="numpy")
 def _band(anchor, u, v, part, width, zeros):  # type: ignore[no-untyped-def]
-    """Mean and reach of windows whose differences to the anchor sum to u, and their squares to v."""
+    """Mean and half width of Bollinger bands, from windows' sums of differences to the anchor (u) and squares (v)."""
     mean = u * part
     squares = v - mean * u
-    # Rounding may leave less than nothing; and where v overflowed, the difference may be no number: then v is the sum.
+    # Rounding may make this negative, which becomes 0. If v overflowed, this may be NaN, which becomes v.
     squares = where_at_least(squares, zeros, squares, where_below(squares, zeros, zeros, v))
     return anchor + mean, width * root(squares * part)
 
@@ -113,14 +113,14 @@ def _band(anchor, u, v, part, width, zeros):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy")
 def _strength(gains, losses, flat, hundred, nans, zeros):  # type: ignore[no-untyped-def]
     total = gains + losses
-    # total - total is no number where gains or losses overflowed.
+    # total - total is NaN if gains or losses overflowed.
     shown = _plain(hundred * (gains / total) + (total - total), nans)
     return where_equal(total, zeros, flat, shown)
 
 
 @njit(cache=True, error_model="numpy")
 def _gains(change, zeros):  # type: ignore[no-untyped-def]
-    """A NaN change is neither <= 0 nor >= 0 and stays in both sums."""
+    """Changes of prices that are gains, else 0. A NaN is neither <= 0 nor >= 0, so it stays in gains and in losses."""
     return where_at_most(change, zeros, zeros, change)
 
 
@@ -350,7 +350,7 @@ def _strength_blocks(prices, time, period, flat, constants, space, chunk, begin,
                 e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
 
 
-# Both loops of an indicator are compiled together: no period that a user is the first to name compiles anything.
+# Both loops of an indicator are compiled together, so that a user's first short or long period compiles nothing.
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -380,20 +380,20 @@ def _strengths(prices, time, period, flat, constants, space, chunk, begin, end, 
 
 
 def means(prices: NDArray[Any], period: int, middle: NDArray[Any]) -> None:
-    """Fill `middle` (assets, time) with the mean of each bar's last `period` prices, NaN before the first window."""
+    """Fill `middle` (assets, time) with the moving average of the last `period` prices, NaN before the first window."""
     _by_chunk(_means, prices, period, (share(period, prices.dtype),), (middle,))
 
 
 def bands(
     prices: NDArray[Any], period: int, width: float, upper: NDArray[Any], middle: NDArray[Any], lower: NDArray[Any]
 ) -> None:
-    """Fill the three bands (assets, time) from the mean and population deviation of each bar's last `period` prices."""
+    """Fill three Bollinger bands (assets, time) from mean and population deviation of the last `period` prices."""
     constants = share(period, prices.dtype), prices.dtype.type(width)
     _by_chunk(_bands, prices, period, constants, (upper, middle, lower))
 
 
 def cutler(prices: NDArray[Any], period: int, flat: float, rsi: NDArray[Any]) -> None:
-    """Fill `rsi` (assets, time) from plain sums of the last `period` gains and losses."""
+    """Fill `rsi` (assets, time) with Cutler's RSI, from plain sums of the last `period` gains and losses."""
     _by_chunk(_strengths, prices, period, (prices.dtype.type(flat),), (rsi,))
 
 
@@ -405,12 +405,12 @@ def _by_chunk(
     outputs: tuple[NDArray[Any], ...],
 ) -> None:
     (assets, time), dtype, chunk = prices.shape, prices.dtype, chunk_of(period)
-    # Eight zeros, which the compiler must not know (lanes.py), and what else is of the dtype computed in.
+    # Eight zeros that must not be known to the compiler (lanes.py), and other constants of the prices' dtype.
     constants = np.array([0] * EIGHT + [np.nan, 100], dtype)
     flat, outs = prices.reshape(-1), [out.reshape(-1) for out in outputs]
 
     def run(begin: int, end: int) -> None:
-        # Eight numbers to spare and the sums of a block; longer than need be, or two threads share a cache line.
+        # Scratch for eight numbers and the sums of a block. Longer than needed, so that threads share no cache line.
         space = np.empty((3, -(-period // EIGHT) * EIGHT + 16), dtype)
         loop(flat, time, period, *law, constants, space, chunk, begin, end, *outs)
 

@@ -1,4 +1,4 @@
-"""How the sums over a window are put together, on every backend alike, at a cost that does not grow with the window.
+"""The scheme of an indicator's sums over windows, the same on every backend, at a cost independent of the window.
 
 Every row is cut into blocks of `period` bars, from its bar 0. A window of `period` bars is the end of one block and the
 beginning of the next (van Herk 1992; Gil and Werman 1993, for maxima), and the first price c of the later block is
@@ -8,16 +8,17 @@ always in it. With u = x - c, for a window that ends k bars into the later block
     P[k] = sum of u over the later block's bars 0 ... k
     mean = c + (S[k] + P[k]) / period
 
-and the same sums of u * u give the variance, (sum of u u - (sum of u)^2 / period) / period. Nothing outside the window
-enters, no running total exists, and equal prices give exactly 0. c lies in the window, so it is at most
-sqrt(period - 1) deviations from the mean, and the difference loses a factor of `period` at the worst, when one price
-alone is far off and is the anchor; it loses 4 in a trend. Cutler's RSI needs no anchor: it sums gains and losses.
+and the same sums of u * u give the variance, (sum of u u - (sum of u)^2 / period) / period. No price outside the window
+enters, there is no running total, and equal prices give exactly 0. c lies in the window, so it is at most
+sqrt(period - 1) deviations from the mean. The difference loses a factor of `period` in the worst case, in which a
+single outlier is the anchor c; in a trend it loses a factor of 4. Cutler's RSI needs no anchor: it sums gains and
+losses.
 
 The order of additions belongs to the answer, and suits processors that add many numbers at once. The bars of a block
-are taken in eights; within an eight, partial sums reach 1, 2 and 4 bars (Hillis and Steele 1986); the totals of the
-eights before it are added in order within a group of 16 eights (e), those of groups within 16 groups (g), the rest in
-order (h), and a bar's sum is ((h + g) + e) + its sum within the eight. S mirrors all that: from the last eight to the
-first, within an eight towards the left, what lies beyond the block counting as 0.
+are taken in eights. Within an eight, partial sums reach 1, 2 and 4 bars (Hillis and Steele 1986). The totals of earlier
+eights are added in order: within a group of 16 eights (e), within 16 groups (g), and the rest (h). A bar's sum is
+((h + g) + e) + its sum within the eight. S is the mirror image: from the last eight to the first, within an eight
+towards the left, and bars beyond the block count as 0.
 
 Windows of up to 12 bars are added bar by bar, from the newest to the oldest, with the newest price as c.
 """
@@ -34,8 +35,8 @@ GROUP = 16  # eights of a group, and groups of a group of groups
 
 @dataclass(frozen=True)
 class Part:
-    """Columns of longer rows: `origin` is the bar of the first one, and the first `halo` of them are there for those
-    after them, whose numbers alone are wanted."""
+    """A part of rows of prices, in time: it begins at bar `origin`. Its first `halo` bars have no result of their own;
+    the windows of later bars need them."""
 
     origin: int = 0
     halo: int = 0
@@ -45,11 +46,11 @@ WHOLE = Part()
 
 
 def first_bar(period: int, bar: int, changes: bool = False) -> int:
-    """The earliest bar that the numbers from `bar` on need; with `changes`, windows hold changes and not prices."""
+    """The earliest bar that windows need for results from `bar` on; with `changes`, windows hold changes of prices."""
     return max(0, (bar // period - 1) * period - changes)
 
 
 def share(period: int, dtype: Any) -> Any:
-    """What one bar contributes to a mean: 1 / period, rounded in the dtype computed in."""
+    """The weight of one bar in a window's mean: 1 / period, rounded in the dtype of the computation."""
     real = np.dtype(dtype).type
     return real(1) / real(period)

@@ -1,7 +1,7 @@
-"""Windows on a GPU: moving averages, bands and Cutler's RSI, in one pass, or in two where a window is long.
+"""Indicators over windows on a GPU (moving average, bands, Cutler's RSI), in one pass, or in two for long windows.
 
-`series` may be a part of longer rows (windows.Part). It must then begin no later than windows.first_bar says, with
-changes=True for `cutler`, and the results, (rows, time - halo), have the bytes of the whole.
+`series` may be a part of longer rows (windows.Part). It must then begin no later than windows.first_bar, with
+changes=True for `cutler`. The results, (rows, time - halo), have the same bytes as those of whole rows.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from warpdesk_server.kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part
 # As in windows.cu.
 _SLOTS = 9
 _MOST_SHORT, _MOST = 128, 256  # threads
-# Decides bytes: sums of longer blocks of bars are put together from sums of so many.
+# It decides bytes: the sum of a longer block is added up from sums of so many bars.
 _LONG_BARS = EIGHT * _MOST
 
 
@@ -34,7 +34,7 @@ def cutler(series: Series, period: int, flat: float, part: Part = WHOLE) -> Any:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows cut into `tiles` tiles, of `many` pieces each; where a row is one tile, `packed` rows share a block."""
+    """Rows of prices cut into `tiles` tiles of `many` pieces each; if that is one tile, `packed` rows share a block."""
 
     tiles: int
     many: int
@@ -45,7 +45,7 @@ class _Rows:
 
 
 def _rows(rows: int, pieces: int, most: int) -> _Rows:
-    """Rows of so many pieces each, `most` of which have room in a block. The tiles of a row are equally long."""
+    """The cut of rows of `pieces` pieces each, if a block holds at most `most`. The tiles of a row are equally long."""
     tiles = -(-pieces // most)
     many = -(-pieces // tiles)
     return _Rows(tiles, many, min(rows, most // many) if tiles == 1 else 1)
@@ -82,7 +82,7 @@ def _run(series: Series, name: str, period: int, own: float, part: Part, sums: i
                 continue
             deal = _rows(series.rows, blocks, most // eights)
             threads = _warps(deal.packed * deal.many * eights)
-            # Prices of all blocks and of the one before, in whose place results come: mean and deviation, for bands.
+            # Prices of all blocks and of the one before. Results overwrite them: mean and deviation, for bands.
             region = max(deal.many + 1, deal.many * min(outputs, 2)) * eights * _SLOTS
             shared = (deal.packed * region + 2 * sums * threads) * itemsize
             shape = Shape(deal.blocks(series.rows), threads, threads * EIGHT + deal.packed * period, shared)
