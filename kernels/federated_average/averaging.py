@@ -1,13 +1,14 @@
-"""The part of an average that both backends share: numbers to integers, refusals by the data, and the answer.
+"""The part of a federated average that both backends share: updates as integers, checks of the data, the answer.
 
 A number x of client i enters the sum as
 
     floor(|q| * ratio[i] / 2**63), with the sign of q,    q = round(x * factor[i]), ties to even, |q| <= 2**50
 
-where the product is rounded once to float64. All that follows is exact in integers, so no order of clients shows.
+where the product is rounded once to float64. Everything after that is exact in integers, so the order of clients does
+not matter.
 
-Without noise factor[i] = w[i] * 2**E and ratio[i] = 2**63, which leaves q as it is; E follows from the largest |w x|,
-of which a step is at most 2**-48 with up to 4095 clients. The average is total / (sum of w) / 2**E.
+Without noise factor[i] = w[i] * 2**E and ratio[i] = 2**63, which leaves q unchanged. E follows from the largest |w x|:
+a step is at most 2**-48 of it with up to 4095 clients. The average is total / (sum of w) / 2**E.
 With noise every factor is the plan's, and ratio[i] = floor(2**63 * min(1, bound / norm of q) * w[i] / max_weight): the
 L2 norm of a client's integers never passes bound * w[i] / max_weight.
 """
@@ -31,14 +32,14 @@ from warpdesk_server.kernels.problems import refuse
 Numbers = NDArray[np.float64]
 
 WHOLE = 1 << 63  # the ratio of an update that is neither clipped nor weighted
-_BITS = 50  # of a step count, where no plan says
+_BITS = 50  # bits of a step count if there is no plan
 _TOTAL_BITS = 62
-_PART = 8 * BLOCK  # numbers of an update that one core looks at in one go
+_PART = 8 * BLOCK  # numbers of an update that one core scans in one task
 
 
 @dataclass(frozen=True)
 class Averaging:
-    """One job. Without noise the average is total / divisor * unit, with noise (total + noise) * made.grid."""
+    """One federated average: without noise it is total / divisor * unit, with noise (total + noise) * made.grid."""
 
     params: FederatedAverage
     clients: int
@@ -46,7 +47,7 @@ class Averaging:
     made: Plan | None
     updates: NDArray[Any] | None  # (n, d), or the sum (d,) of a round
     sum: NDArray[np.int64] | None
-    weights: Numbers  # (n,), where there are updates
+    weights: Numbers  # (n,), if there are updates
     factors: Numbers  # (n,)
     divisor: float
     unit: float
@@ -56,8 +57,10 @@ class Averaging:
     second_moment: Numbers | None
 
     def ratios(self, squares: NDArray[np.uint64] | None, first: int, end: int) -> NDArray[np.uint64]:
-        """Return the ratios of clients first to end; with noise from the sums of squares[., blocks, 3] of their steps:
-        with a step count h * 2**25 + l these are the sums of h * h, h * l and l * l."""
+        """The ratios of the clients first to end; with noise from squares[., blocks, 3], sums over their steps.
+
+        For step counts h * 2**25 + l these are the sums of h * h, h * l and l * l.
+        """
         if squares is None:
             return np.full(end - first, WHOLE, np.uint64)
         assert self.made is not None  # noqa: S101 (squares are taken for a plan)
@@ -87,8 +90,11 @@ class Averaging:
 
 
 def prepare(params: FederatedAverage, given: dict[str, NDArray[Any] | None]) -> Averaging:
-    """Look at all numbers before anything is computed. Raises InvalidRequest where one is not finite, a weight that
-    counts is negative, all are zero, a mean of squares is negative, or a sum is of another round."""
+    """Check all numbers of a federated average before it is computed, and convert them.
+
+    Raises InvalidRequest for a number that is not finite, a negative weight or only zero weights, a negative mean of
+    squares, or a sum of another round.
+    """
     updates, total = given["updates"], given["sum"]
     if params.round is None:
         assert updates is not None  # noqa: S101 (the operation's check has seen to it)
@@ -121,7 +127,7 @@ def prepare(params: FederatedAverage, given: dict[str, NDArray[Any] | None]) -> 
 
 
 def _scaling(largest: Numbers, weights: Numbers) -> tuple[Numbers, float, float, float]:
-    """Return the factors (n,), divisor, unit and total weight of an average without noise."""
+    """The factors (n,), divisor, unit and total weight of a federated average without noise."""
     if (weights < 0).any():
         raise refuse("/inputs/weights", f"weight {int(np.argmax(weights < 0))} is negative")
     if not weights.any():
@@ -130,7 +136,7 @@ def _scaling(largest: Numbers, weights: Numbers) -> tuple[Numbers, float, float,
         total_weight = float(weights.sum())
     if not isfinite(total_weight):
         raise refuse("/inputs/weights", "the weights add up to more than a float64 holds")
-    # The largest weight is brought below 1, so that no product overflows. fsum is exact: in any order the same.
+    # Weights are scaled below 1, so that no product overflows. fsum is exact, so the order does not matter.
     _, power = frexp(float(weights.max()))
     scaled = np.ldexp(weights, -power)
     counted = (scaled > 0) & (largest > 0)
@@ -140,7 +146,7 @@ def _scaling(largest: Numbers, weights: Numbers) -> tuple[Numbers, float, float,
 
 
 def _of_round(params: FederatedAverage, total: NDArray[np.int64]) -> tuple[float, float]:
-    """Return what a round's sum is divided by without noise, and its total weight."""
+    """The divisor of a round's sum without noise, and its total weight."""
     given = params.round
     assert given is not None  # noqa: S101 (a sum comes with its round)
     # np.abs would wrap at -2**63.
@@ -173,10 +179,10 @@ def _weights(weights: NDArray[Any] | None, clients: int) -> Numbers:
 
 
 def largest_of(updates: NDArray[Any]) -> Numbers:
-    """Return the largest magnitude (n,) of each update. Raises InvalidRequest where one is not finite."""
-    # Read as integers, which order magnitudes as floats do, and NaN and infinities above them all.
+    """The largest magnitude (n,) of each update. Raises InvalidRequest if one is not finite."""
+    # The bits are compared as integers: magnitudes have the same order, and NaN and infinities come last.
     bits = np.asarray(updates).view(f"i{updates.itemsize}")
-    bits.flags.writeable = False  # Numba compiles again for every mixture of writable arrays and read-only maps
+    bits.flags.writeable = False  # Numba compiles again for each mixture of writable and read-only arrays
     rows, columns = updates.shape
     parts = -(-columns // _PART)
     found = np.zeros((rows, parts), bits.dtype)
@@ -185,7 +191,7 @@ def largest_of(updates: NDArray[Any]) -> Numbers:
     share(rows * parts, lambda first, end: _largest(bits, bits.dtype.type(mask), first, end, found), at_least=at_least)
     largest: Numbers = found.max(axis=1).view(updates.dtype).astype(np.float64)
     if not np.isfinite(largest).all():
-        # Neither which nor where: updates are private, and messages are logged and kept.
+        # The message does not say which or where: updates are private, and messages are logged and stored.
         raise refuse("/inputs/updates", "the array holds a NaN or an infinity")
     return largest
 

@@ -1,4 +1,4 @@
-"""Average on the CPU, all cores: each tile of columns is summed over all clients in integers, and written once."""
+"""Federated averaging on all cores of the CPU: each tile of columns is summed over all clients' updates in integers."""
 
 from typing import Any
 
@@ -35,9 +35,9 @@ def federated_average(
     *,
     key: bytes,
 ) -> dict[str, Any]:
-    """Average updates (n, d), or the sum (d,) of a round, and move the model; `key` is 32 random bytes.
+    """Average clients' updates (n, d), or the sum (d,) of a round, and update the model; `key` is 32 random bytes.
 
-    Raises InvalidRequest for numbers that are not finite, and where no grid for the noise is safe.
+    Raises InvalidRequest for numbers that are not finite, and if no grid for the noise is safe.
     """
     given = {"updates": updates, "weights": weights, "sum": sum, "model": model}
     job = prepare(params, {**given, "first_moment": first_moment, "second_moment": second_moment})
@@ -55,7 +55,7 @@ def federated_average(
 
 
 def _total(job: Averaging) -> NDArray[np.int64]:
-    """The sum (d,) of what clients send, in steps."""
+    """The sum (d,) of the clients' updates, in steps."""
     total = np.empty(job.width, np.int64)
     if job.updates is None:
         assert job.sum is not None  # noqa: S101 (one of both is there)
@@ -67,7 +67,7 @@ def _total(job: Averaging) -> NDArray[np.int64]:
             to_grid(bits, np.uint64(job.made.mantissa), job.made.exponent, total)
         return total
     updates = np.asarray(job.updates).view()
-    updates.flags.writeable = False  # Numba compiles again for every mixture of writable arrays and read-only maps
+    updates.flags.writeable = False  # Numba compiles again for each mixture of writable and read-only arrays
     squares = None
     if job.made is not None:
         blocks = -(-job.width // BLOCK)
@@ -85,7 +85,7 @@ def _total(job: Averaging) -> NDArray[np.int64]:
 
 
 def _moved(job: Averaging, average: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """The model and the moments after this round; empty where there are none."""
+    """The model and the optimiser's moments after this average; empty if there are none."""
     none = np.empty(0)
     rate = job.params.learning_rate
     with np.errstate(over="ignore", invalid="ignore"):
@@ -101,7 +101,7 @@ def _moved(job: Averaging, average: Numbers) -> tuple[Numbers, Numbers, Numbers]
 
 @njit
 def _steps(x: Any, factor: Any) -> Any:
-    """round(x * factor), ties to even, cut to +-2**50."""
+    """A number of an update in steps: round(x * factor), ties to even, cut to +-2**50."""
     return np.float64(min(max(np.float64(x) * factor, -_MOST), _MOST) + _ROUND).view(np.int64) - _ROUND_BITS
 
 

@@ -1,4 +1,4 @@
-"""Average on a device: updates are summed chunk by chunk, then the average is made and the model moved likewise."""
+"""Federated averaging on a GPU: chunk by chunk, updates are summed, then the average is made and the model updated."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +24,8 @@ _FILE = Path(__file__).with_name("federated_average.cu")
 _SOURCE = {4: Source(_FILE, {"FLOAT": 32}), 8: Source(_FILE, {"FLOAT": 64})}  # by the bytes of a number
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-_THREADS = 128  # as in the source
-_LEAST_ROWS = 8  # clients that are worth a block
+_THREADS = 128  # as in federated_average.cu
+_LEAST_ROWS = 8  # clients that are worth a block of their own
 _GRID_Y = 65_535  # CUDA's most blocks along y
 
 
@@ -41,9 +41,9 @@ def federated_average(
     key: bytes,
     device: Device,
 ) -> dict[str, Any]:
-    """Average updates (n, d), or the sum (d,) of a round, and move the model; `key` is 32 random bytes.
+    """Average clients' updates (n, d), or the sum (d,) of a round, and update the model; `key` is 32 random bytes.
 
-    Raises InvalidRequest for numbers that are not finite, and where no grid for the noise is safe.
+    Raises InvalidRequest for numbers that are not finite, and if no grid for the noise is safe.
     """
     given = {"updates": updates, "weights": weights, "sum": sum, "model": model}
     given |= {"first_moment": first_moment, "second_moment": second_moment}
@@ -61,7 +61,7 @@ def federated_average(
 
 
 class _Work:
-    """One job. A chunk that is tried again has the same noise: key and element are all it depends on."""
+    """The chunks of one federated average on a GPU. A repeated chunk has the same noise, by its key and elements."""
 
     def __init__(self, job: Averaging, key: bytes, device: Device) -> None:
         self.job = job
@@ -72,16 +72,16 @@ class _Work:
         self._key, self._device = np.frombuffer(key, "<u4"), device
         self._cut = spec.cut(job.params, job.clients, job.width)
         self._source = _SOURCE[8 if job.updates is None else job.updates.itemsize]
-        self._summed = 0  # chunks of updates that are in the total, which they enter in order
+        self._summed = 0  # chunks of updates that are in the total already; they are added in order
         if job.sum is None:
-            self.total = np.zeros(job.width, np.uint64)  # as int64: the same bits
+            self.total = np.zeros(job.width, np.uint64)  # the bits of int64
         elif job.made is None:
             self.total = job.sum.view(np.uint64).copy()
         else:
             self.total = job.sum.astype(np.float64).view(np.uint64)  # the kernel brings it to the noise's grid
 
     def do(self, first: int, end: int) -> None:
-        """Do these chunks, of which those of updates come first."""
+        """Compute the chunks first to end; chunks of updates come before chunks of the average."""
         summing = self._cut.summing
         if max(first, self._summed) < min(end, summing):
             self._sum(max(first, self._summed), min(end, summing))
@@ -135,7 +135,7 @@ class _Work:
             if job.made is None:
                 self._each("average", numbers, np.float64(job.divisor), np.float64(job.unit))
             else:
-                # `prepare` has seen to it that no sum passes the grid.
+                # `prepare` has checked that no sum exceeds the grid.
                 flag, key = memory.zeros(1, np.uint32), memory.to_device(self._key)
                 step = np.uint64(job.made.mantissa), np.int32(job.made.exponent)
                 add_noise(
@@ -169,6 +169,6 @@ class _Work:
         self._device.to_host(model, self.model[part])
 
     def _each(self, name: str, numbers: Any, *args: Any) -> None:
-        """Launch a kernel with a thread for each of the numbers."""
+        """Launch a kernel on the GPU with a thread for each of the numbers."""
         blocks = -(-numbers.size // _THREADS)
         self._device.kernel(self._source, name)((blocks,), (_THREADS,), (numbers, np.uint64(numbers.size), *args))

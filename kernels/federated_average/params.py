@@ -1,4 +1,4 @@
-"""The parameters of federated_average: strategy of the server, central noise, and the round that a sum is of."""
+"""The parameters of federated_average: the server's strategy, central noise, and the round that a sum comes from."""
 
 from decimal import Decimal
 from typing import Annotated, Literal, Self
@@ -58,7 +58,7 @@ class Noise(Params):
 
 
 class Round(Params):
-    """What is known of the sum that a secure-aggregation round gave; nothing here can check what its clients did."""
+    """The round of secure aggregation that a sum comes from. What its clients did cannot be checked here."""
 
     survivors: int = Field(ge=2, le=65_536, description="clients whose vectors are in the sum")
     quantisation: Quantisation
@@ -113,6 +113,6 @@ class FederatedAverage(Params):
 
     @property
     def decay(self) -> tuple[float, float, float]:
-        """beta1, beta2 and tau: the defaults are those of Reddi et al. (2021), section 4."""
+        """The optimiser's beta1, beta2 and tau; the defaults are those of Reddi et al. (2021), section 4."""
         beta1 = 0.9 if self.beta1 is None else self.beta1
         return beta1, 0.99 if self.beta2 is None else self.beta2, 1e-3 if self.tau is None else self.tau

@@ -1,13 +1,13 @@
-"""Turn decimal amounts into integers: how far one client can move the sum, and the noise that hides it.
+"""The noise plan of a federated average, in integers: how far one client can move the sum, and the noise that hides it.
 
-All arithmetic here is exact (Fraction and int). The noise is a discrete Gaussian of 2**30 steps, the largest the 64-bit
-sampler is safe with, so that what rounding does to updates is far below it. With an L2 sensitivity of D steps,
+All arithmetic here is exact (Fraction and int). The noise is a discrete Gaussian of 2**30 steps, the largest that is
+safe for the 64-bit sampler, so that the rounding of updates is far below it. With an L2 sensitivity of D steps,
 
     rho = D**2 / (2 * 4**30)      Canonne, Kamath, Steinke (2020), Theorem 4
 
 Updates: D is the clip bound in steps, which follows from rho; a step is worth clip * max_weight / bound. A round's sum
-is in steps of its own quantisation: it is brought to the finer or coarser grid that rho asks for, and rounding is paid
-for, by one step in every coordinate.
+is in steps of its own quantisation. It is converted to the finer or coarser grid that rho requires, and the rounding
+adds one step in every coordinate to the sensitivity.
 """
 
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ _EXACT = 2**53  # up to here float64 holds every integer
 
 @dataclass(frozen=True)
 class Plan:
-    """One noisy average in integers; updates, or the sum of a round, have mantissa * 2**exponent steps a unit."""
+    """The plan of a noisy average in integers: updates, or a round's sum, have mantissa * 2**exponent steps a unit."""
 
     mantissa: int  # 2**52 <= mantissa <= 2**53
     exponent: int
-    bound: int  # steps: L2 norm of one client's weighted update at most; 0 where a round's clients have clipped
-    sensitivity: int  # steps: L2, rounding and neighbouring included
+    bound: int  # steps: the most L2 norm of one client's weighted update; 0 if a round's clients have clipped
+    sensitivity: int  # steps: L2, including rounding and the neighbouring relation
     grid: Fraction  # what one step is worth in the average
 
     @property
@@ -52,7 +52,7 @@ class Plan:
 
 
 def plan(params: FederatedAverage, clients: int, width: int) -> Plan:
-    """Choose grid and clip bound; raise InvalidRequest where none is safe."""
+    """Choose the grid and clip bound of a noisy average. Raises InvalidRequest if none is safe."""
     dp = params.dp
     assert dp is not None  # noqa: S101 (the callers have seen to it)
     most = isqrt(int(2 * rho_asked_for(dp) * 4**LOG2_SCALE))
@@ -74,7 +74,7 @@ def plan(params: FederatedAverage, clients: int, width: int) -> Plan:
         )
     mantissa, exponent = round_down(bound / Fraction(dp.clip))
     if mantissa * power(exponent) * Fraction(dp.clip) < bound:
-        mantissa += 1  # up, so that the bound is worth no more than clip
+        mantissa += 1  # rounded up, so that the bound is worth no more than clip
     weight = Fraction(dp.max_weight or 1) / Fraction(dp.expected_weight)
     return Plan(mantissa, exponent, bound, _factor(dp) * bound, weight / (mantissa * power(exponent)))
 
@@ -90,7 +90,7 @@ def _of_round(dp: Noise, given: Round, width: int, most: int) -> Plan:
             f"{given.survivors} survivors * weight {given.quantisation.max_weight} * {given.quantisation.bound} "
             f"(clip * scale) = {given.max_abs_sum}, above 2**53, beyond which float64 is not exact",
         )
-    # A client clips to L2 norm `clip` and rounds each coordinate by half a step at most; and no coordinate passes the
+    # A client clips to L2 norm `clip` and rounds each coordinate by half a step at most. No coordinate exceeds the
     # round's own bound.
     scale = Fraction(given.quantisation.scale)
     clipped = Fraction(dp.clip) * scale + Fraction(rounding, 2)
@@ -107,7 +107,7 @@ def _of_round(dp: Noise, given: Round, width: int, most: int) -> Plan:
 
 
 def rho_asked_for(dp: Noise) -> Fraction:
-    """Return rho of the noise that is asked for."""
+    """The rho of the requested noise."""
     if dp.rho is not None:
         return Fraction(dp.rho)
     if dp.noise_multiplier is not None:
@@ -116,7 +116,7 @@ def rho_asked_for(dp: Noise) -> Fraction:
 
 
 def _approximate(dp: Noise, rho: Fraction) -> tuple[Fraction, Fraction] | None:
-    """Return epsilon and delta where a delta was given: as asked, or the epsilon that a noise multiplier comes to."""
+    """The epsilon and delta of the noise if a delta was given: as requested, or computed from a noise multiplier."""
     if dp.delta is None:
         return None
     delta = Fraction(dp.delta)
@@ -124,7 +124,7 @@ def _approximate(dp: Noise, rho: Fraction) -> tuple[Fraction, Fraction] | None:
 
 
 def charged(params: FederatedAverage, clients: int, width: int) -> Spend:
-    """Return what each accountant is charged: what was asked, which is at least what the noise costs."""
+    """The budget charge of a noisy average for each accountant: the requested amount, at least the noise's cost."""
     dp = params.dp
     assert dp is not None  # noqa: S101
     plan(params, clients, width)
@@ -132,7 +132,7 @@ def charged(params: FederatedAverage, clients: int, width: int) -> Spend:
 
 
 def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]:
-    """The outputs that describe the noise."""
+    """The outputs of federated_average that describe the noise."""
     assert params.dp is not None  # noqa: S101
     spent = {"rho": at_least(made.rho)}
     approximate = _approximate(params.dp, made.rho)
@@ -158,7 +158,7 @@ def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]
 
 
 def undescribed(params: FederatedAverage, clients: int) -> dict[str, Any]:
-    """The same outputs for an average without noise."""
+    """The outputs of federated_average that describe the noise, for an average without noise."""
     names = ("mechanism", "scale", "grid", "sensitivity", "sensitivity_source", "neighbouring", "spent", "accuracy_95")
     return {
         **dict.fromkeys(names),

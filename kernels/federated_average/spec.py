@@ -1,4 +1,4 @@
-"""Average the updates of clients: exactly, with or without central noise, and take a step of the server's optimiser."""
+"""The specification of federated_average: an exact average of clients' updates, central noise, an optimiser step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from warpdesk_server.kernels.spend import Spend
 # Numbers of updates in a chunk on a device, whole updates of them, and elements of the average. It changes no byte.
 CHUNK = 1 << 22
 BLOCK = 8192  # numbers whose squares are added up in 64 bits: three sums of at most 2**50 each
-DRAW = 16.0  # drawing noise for an element takes about as long as adding so many numbers
+DRAW = 16.0  # to draw noise for an element takes about as long as to add so many numbers
 
 _NUMBERS: tuple[DType, ...] = ("float64", "float32")
 
 
 def check(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> None:
-    """Raise InvalidRequest with every reason not to average these."""
+    """Check the inputs of a federated average. Raises InvalidRequest with every problem."""
     problems = [*_sources(params, inputs)]
     if not problems:
         problems += [*_lengths(params, inputs), *_weight_of_round(params)]
@@ -83,7 +83,7 @@ def _weight_of_round(params: FederatedAverage) -> Iterator[Problem]:
 
 
 def size(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> tuple[int, int]:
-    """How many clients are averaged, and the length of an update."""
+    """The number of clients in a federated average, and the length of an update."""
     if params.round is not None:
         return params.round.survivors, inputs["sum"].shape[0]
     rows, width = inputs["updates"].shape
@@ -91,7 +91,7 @@ def size(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> tuple[int
 
 
 def spend(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
-    """Return what the average charges, at least what its noise costs; None where no budget is named."""
+    """The budget charge of a noisy average, at least the cost of its noise; None if it names no budget."""
     if params.budget is None:
         return None
     from warpdesk_server.kernels.federated_average.plan import charged
@@ -101,7 +101,7 @@ def spend(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Spend | 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The cut of a job: `summing` chunks of `rows` updates each, then `finishing` chunks of CHUNK elements."""
+    """The cut of a federated average: `summing` chunks of `rows` updates, then `finishing` chunks of CHUNK elements."""
 
     rows: int
     summing: int
@@ -117,8 +117,11 @@ def cut(params: FederatedAverage, clients: int, width: int) -> Chunks:
 
 
 def grid(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Grid:
-    """Updates of a chunk with two numbers each and the sums of their squares, or elements of the average with what the
-    optimiser has of them; beside them the sum, or the key and a flag."""
+    """The grid of a federated average, in bytes of device memory.
+
+    A chunk holds updates with two numbers each and the sums of their squares, or elements of the average with the
+    optimiser's state. Besides chunks there are the sum, or the key and a flag.
+    """
     clients, width = size(params, inputs)
     chunks = cut(params, clients, width)
     states = 1 + sum(name in inputs for name in ("model",)) + (2 if params.strategy == "fedadam" else 0)
@@ -132,8 +135,11 @@ def grid(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Grid:
 
 
 def cost(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """Inputs, the sum in steps and what becomes of it, the optimiser's state before and after, and for each client two
-    numbers and the sums of squares. Work is in numbers added."""
+    """The cost of a federated average.
+
+    Bytes: inputs, the sum in steps, the average, the optimiser's state before and after, and for each client two
+    numbers and the sums of squares. Work counts numbers added.
+    """
     clients, width = size(params, inputs)
     arrays = sum(info.nbytes for info in inputs.values())
     held = 8 * width * (3 + 6 * (params.strategy == "fedadam") + 2 * ("model" in inputs))

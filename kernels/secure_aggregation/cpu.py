@@ -1,8 +1,8 @@
-"""Sum masked vectors and remove the masks on the CPU, all cores, each tile of the sum written once.
+"""Secure aggregation on all cores of the CPU: it sums the masked vectors and removes the masks, tile by tile.
 
-A tile is the sixteen ChaCha20 blocks that fill a set of vector registers: 256 words of 32 bits. For its tile a core
-expands every mask in turn and adds or subtracts it in the generator's own lane order; only at the end are the masks
-brought into the order of the vector, where the masked rows join them.
+A tile is the sixteen ChaCha20 blocks that fill a set of vector registers: 256 words of 32 bits. A core expands every
+mask for its tile in turn, and adds or subtracts it in the lane order of the generator. Only the sum of the masks is
+then brought into the order of the vector, where the masked rows are added.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ def secure_aggregation(
     self_seeds: NDArray[np.uint8],
     pair_seeds: NDArray[np.uint8] | None = None,
 ) -> dict[str, Any]:
-    """Unmask the sum of masked (survivors, dim) uint32 or uint64. Raises InvalidRequest where seeds do not fit."""
+    """Unmask the sum of masked vectors (survivors, dim) on the CPU. Raises InvalidRequest if seeds do not fit."""
     total = np.empty(masked.shape[1], masked.dtype)
     unmask = _unmask32 if params.modulus_bits == 32 else _unmask64
     tiles = -(-total.nbytes // (4 * _TILE))
@@ -37,13 +37,13 @@ def secure_aggregation(
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view: Numba compiles again for every mixture of writable arrays and read-only memory maps."""
+    """A read-only view of an array: Numba compiles again for each mixture of writable and read-only arrays."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
 
 
-# Slices counted from 0: where an index might be negative the compiler asks at every number, and vectorises nothing.
+# Slices, so that indices begin at 0: if an index might be negative, Numba checks each one and does not vectorise.
 
 
 @njit(cache=True)
@@ -79,7 +79,7 @@ def _unmask32(
     dim = total.size
     state = np.empty(_TILE, np.uint32)
     words = np.empty(_TILE, np.uint32)
-    held = np.empty(_TILE, np.uint32)  # masks in the sum, in lane order
+    held = np.empty(_TILE, np.uint32)  # the sum of the masks, in lane order
     for tile in range(begin, end):
         for j in range(_TILE):
             held[j] = 0

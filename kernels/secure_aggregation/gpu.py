@@ -1,4 +1,4 @@
-"""Sum masked vectors and remove the masks on a device, as many chunks of columns at a time as memory holds."""
+"""Secure aggregation on a GPU: it sums the masked vectors and removes the masks, by chunks of columns."""
 
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ _FILE = Path(__file__).with_name("secure_aggregation.cu")
 _SOURCE = {bits: Source(_FILE, {"BITS": bits}) for bits in (32, 64)}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-_THREADS = 128  # as in the source
-_LEAST_MASKS = 4  # that are worth a share of their own, whose words are added to memory
+_THREADS = 128  # as in secure_aggregation.cu
+_LEAST_MASKS = 4  # masks that are worth a block of their own, whose words are added to memory
 _GRID_Y = 65_535  # CUDA's most blocks along y
 
 
@@ -31,7 +31,7 @@ def secure_aggregation(
     *,
     device: Device,
 ) -> dict[str, Any]:
-    """Unmask the sum of masked (survivors, dim) uint32 or uint64. Raises InvalidRequest where seeds do not fit."""
+    """Unmask the sum of masked vectors (survivors, dim) on a GPU. Raises InvalidRequest if seeds do not fit."""
     rows, dim = masked.shape
     width, total = columns(rows, params.modulus_bits), np.empty(dim, masked.dtype)
     with masks(params, self_seeds, pair_seeds) as remove:
@@ -45,7 +45,7 @@ def secure_aggregation(
 
 
 def unmasking(device: Device, bits: int, dim: int, masks: int) -> tuple[Kernel, tuple[int, int], int]:
-    """The kernel for words of `bits` bits, its blocks for so many columns and shares of the masks, their threads."""
+    """The unmasking kernel for words of `bits` bits, its blocks (columns, shares of the masks), and their threads."""
     kernel = device.kernel(_SOURCE[bits], "unmask")
     blocks = -(-dim // (_THREADS * _words(bits)))
     shares = max(1, min(resident(device, kernel, _THREADS) // blocks, masks // _LEAST_MASKS, _GRID_Y))
@@ -53,17 +53,17 @@ def unmasking(device: Device, bits: int, dim: int, masks: int) -> tuple[Kernel, 
 
 
 def _words(bits: int) -> int:
-    """Of a block of keystream."""
+    """The number of words in a block of keystream."""
     return 512 // bits
 
 
 def _unmask(
     params: SecureAggregation, part: NDArray[Any], remove: Masks, first: int, total: NDArray[Any], device: Device
 ) -> None:
-    """Write the sum of `part`, columns from `first` on, without its masks to `total`."""
+    """Write the unmasked sum of `part`, the masked vectors' columns from `first` on, to `total`."""
     rows, dim = part.shape
     kernel, (blocks, shares), threads = unmasking(device, params.modulus_bits, dim, len(remove.seeds))
-    # All of it is overwritten before the pool gives it to the next.
+    # Private memory: all of it is overwritten before the pool reuses it.
     with private_memory(device) as memory:
         seeds, nonces, subtract = (memory.to_device(array) for array in (remove.seeds, remove.nonces, remove.subtract))
         out = memory.empty(dim, part.dtype) if shares == 1 else memory.zeros(dim, part.dtype)

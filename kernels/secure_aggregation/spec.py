@@ -1,4 +1,4 @@
-"""Secure aggregation of one round: its inputs, and every reason to refuse to unmask."""
+"""The specification of secure_aggregation, which unmasks the sum of one round, and every reason to refuse it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ class SecureAggregation(Params):
 
     @property
     def max_abs_sum(self) -> int:
-        """Of all clients: a round must not overflow whoever drops out."""
+        """The largest sum of all clients' vectors: a round must not overflow, whichever clients drop out."""
         return self.clients * self.quantisation.max_weight * self.quantisation.bound
 
     @property
@@ -136,7 +136,7 @@ def _membership(params: SecureAggregation) -> list[Problem]:
 
 
 def _sharing_sets(params: SecureAggregation, degree: int) -> list[Problem]:
-    """Whose secrets too few could have given back."""
+    """The problem of a client whose secrets are shared by too few survivors, so that nobody could recover them."""
     survivors, ring = set(params.survivors), params.ring
     taking_part = survivors.union(params.dropped)
     around = [*ring[-(degree // 2) :], *ring, *ring[: degree // 2]]
@@ -150,7 +150,7 @@ def _sharing_sets(params: SecureAggregation, degree: int) -> list[Problem]:
 
 
 def _needed(params: SecureAggregation) -> Iterator[tuple[int, int]]:
-    """The pairs of a dropped client and a survivor whose mask is in the sum."""
+    """The pairs of a dropped client and a survivor whose pair mask is in the sum."""
     degree, ring = params.degree, params.ring
     if degree is None:
         yield from product(params.dropped, params.survivors)
@@ -262,7 +262,10 @@ def _shapes(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> list[
 
 
 def cost(_params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """Masked vectors, seeds, the sum mod 2**b and its decoded form. Work is in words of keystream and of vectors."""
+    """The cost of unmasking a round: masked vectors, seeds, the sum mod 2**b and its decoded form.
+
+    Work counts words of keystream and of vectors.
+    """
     rows, dim = inputs["masked"].shape
     itemsize = ITEMSIZE[inputs["masked"].dtype]
     arrays = sum(info.nbytes for info in inputs.values())
@@ -270,18 +273,18 @@ def cost(_params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
 
 
 def _masks(inputs: Mapping[str, ArrayInfo]) -> int:
-    """How many masks are left in the sum."""
+    """The number of masks that are left in the sum of the masked vectors."""
     return sum(inputs[name].shape[0] for name in ("self_seeds", "pair_seeds") if name in inputs)
 
 
 def columns(rows: int, modulus_bits: int) -> int:
-    """How many columns make a chunk: whole ChaCha20 blocks of them."""
+    """The number of columns in a chunk of masked vectors: whole ChaCha20 blocks."""
     of_block = 512 // modulus_bits
     return max(1, CHUNK // (rows * of_block)) * of_block
 
 
 def grid_of(rows: int, dim: int, modulus_bits: int, masks: int) -> Grid:
-    """Columns with their sum; beside them seed, nonce and sign of every mask."""
+    """The grid of unmasking: columns with their sum, and besides them the seed, nonce and sign of every mask."""
     width = columns(rows, modulus_bits)
     return Grid(-(-dim // width), each=(rows + 1) * min(width, dim) * modulus_bits // 8, fixed=40 * masks)
 

@@ -1,4 +1,4 @@
-"""What both backends share: which keystream is taken off which way, and how the integers become numbers.
+"""The part of secure aggregation that both backends share: the masks to remove, and the decoding of the sum.
 
 Client i adds the mask of a pair (i, j) when i < j and subtracts it otherwise, so the masks of two survivors cancel.
 The self mask of every survivor stays in the sum, and so does the pair mask it shares with a client that dropped out.
@@ -24,7 +24,7 @@ PAIR = int.from_bytes(b"pair", "little")
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks in the sum, one row each: seeds (masks, 8), nonces (masks,), subtract (masks,) 0 or 1, all uint32."""
+    """The masks that are left in the sum, one row each: seeds (masks, 8), nonces and subtract (masks,), all uint32."""
 
     seeds: NDArray[np.uint32]
     nonces: NDArray[np.uint32]
@@ -35,9 +35,9 @@ class Masks:
 def masks(
     params: SecureAggregation, self_seeds: NDArray[np.uint8], pair_seeds: NDArray[np.uint8] | None
 ) -> Iterator[Masks]:
-    """List the masks left in the sum, and zero this copy of the seeds at the end.
+    """The masks that are left in the sum, for the block; their copy of the seeds is zeroed at the end.
 
-    Raises InvalidRequest where a seed is given twice.
+    Raises InvalidRequest if a seed is given twice.
     """
     if pair_seeds is None:
         pair_seeds = np.empty((0, 32), np.uint8)
@@ -68,9 +68,9 @@ def _refuse_repeated(seeds: NDArray[np.uint32], self_seeds: int) -> None:
 
 
 def answer(params: SecureAggregation, total: NDArray[Any]) -> dict[str, Any]:
-    """Decode the sum mod 2**b (uint32 or uint64, shape (dim,)) and say what it is."""
+    """The outputs of secure_aggregation from the unmasked sum mod 2**b (uint32 or uint64, shape (dim,))."""
     centred: NDArray[Any] = total.view(np.int32 if params.modulus_bits == 32 else np.int64)
-    # Honest survivors cannot pass this; a wrong seed or a wrong vector gives noise all over the range.
+    # Honest survivors cannot exceed this. A wrong seed or a wrong vector gives noise over the whole range.
     most = params.max_abs_sum_of_survivors
     # np.abs would wrap at -2**63.
     if centred.size and max(int(centred.max()), -int(centred.min())) > most:

@@ -1,7 +1,7 @@
-"""Values from shares on the CPU: compiled loops that weigh shares and add them up, over strips of elements.
+"""Shamir reconstruction on the CPU: compiled loops that combine shares into values, over strips of elements.
 
-Everything is integers of 64 bits that are reduced as late as they allow. A number mod 2^61 - 1 is two halves of 31 and
-30 bits. Twin: shamir.cu.
+All numbers are 64-bit integers, reduced as late as they allow. A number mod 2^61 - 1 is two halves of 31 and 30 bits.
+Twin: shamir.cu.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-STRIP = 512  # elements that are combined at a time: their sums stay in the first cache
+STRIP = 512  # elements that are combined at a time: their sums stay in the first-level cache
 
 _U64 = np.uint64
 _P61 = np.uint64(2**61 - 1)
@@ -20,7 +20,7 @@ _1, _30, _31, _61 = (np.uint64(number) for number in (1, 30, 31, 61))
 
 @njit
 def _add31(total, y, w):  # type: ignore[no-untyped-def]
-    """total[j] += sum of four y[.][j] w[.], at most 2^34 of it."""
+    """Add four weighted shares: total[j] += sum of y[.][j] w[.], reduced to at most 2^34."""
     y0, y1, y2, y3 = y
     w0, w1, w2, w3 = w
     for j in range(total.size):
@@ -40,7 +40,7 @@ def _high(v):  # type: ignore[no-untyped-def]
 
 @njit
 def _add61(total, y, w):  # type: ignore[no-untyped-def]
-    """The same, and the total below 2^61 + 8: of products of halves, three sums of four that fit in 64 bits."""
+    """Add four weighted shares mod 2^61 - 1; the total stays below 2^61 + 8. Products of halves fit in 64 bits."""
     y0, y1, y2, y3 = y
     a0, a1, a2, a3 = _low(w[0]), _low(w[1]), _low(w[2]), _low(w[3])
     b0, b1, b2, b3 = _high(w[0]), _high(w[1]), _high(w[2]), _high(w[3])
@@ -64,7 +64,7 @@ def _reduce(total, bits):  # type: ignore[no-untyped-def]
 
 @njit
 def _weigh(shares, base, weights, first, total, bits):  # type: ignore[no-untyped-def]
-    """total[j] = sum of weights[r] shares[base[r], first + j] mod 2^bits - 1; 4 divides the number of weights."""
+    """Combine shares: total[j] = sum of weights[r] shares[base[r], first + j] mod 2^bits - 1, by fours of weights."""
     for j in range(total.size):
         total[j] = _U64(0)
     end = first + total.size
@@ -128,11 +128,12 @@ def combine(
     reals: NDArray[np.float64],
     outside: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Decode the elements of strips begin to end to `integers` or `reals`, which are one memory, as `floats` says.
+    """Reconstruct the values of strips begin to end from shares, into `integers` or, if `floats`, `reals`.
 
-    Rows `base` (4k,) of shares (m, len) are combined with each row of weights (1 + extra, 4k), some of which may be 0:
-    the first gives the values, the next ones what the rows `checked` (extra,) should hold. Returns at how many elements
-    one of them does not, and the first of these; outside[row] counts words that are not below 2^bits - 1.
+    Both are one memory. Rows `base` (4k,) of shares (m, len) are combined with each row of weights (1 + extra, 4k),
+    some of which may be 0. The first row of weights gives the values, the others the expected rows `checked` (extra,).
+    Returns the number of elements at which a checked row differs, and the first of them. outside[row] counts words that
+    are not below 2^bits - 1.
     """
     prime = (_1 << _U64(bits)) - _1
     total, differs = np.empty(STRIP, np.uint64), np.empty(STRIP, np.uint8)
@@ -161,5 +162,5 @@ def combine(
             where = first + j
         inconsistent += count
     for j in range(STRIP):
-        total[j] = _U64(0)  # the values are in it
+        total[j] = _U64(0)  # it holds secret values
     return inconsistent, where

@@ -1,4 +1,4 @@
-"""Share and reconstruct on the CPU, all cores: tiles of a few hundred elements, each in the first cache until done."""
+"""Shamir's secret sharing on all cores of the CPU, in tiles of a few hundred elements that fit in the first cache."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare, 
 
 
 def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:
-    """Return shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too large."""
+    """The shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too large."""
     numbers = as_numbers(values)
     shares = np.empty((params.shares, values.size), DTYPE[params.field])
     outside: list[int] = []
@@ -31,7 +31,7 @@ def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes) -> di
 
 
 def shamir_reconstruct(params: ShamirReconstruct, shares: NDArray[Any]) -> dict[str, Any]:
-    """Return the values (n,) of shares (m, n). Raises InvalidRequest for shares that do not fit together."""
+    """The values (n,) of shares (m, n). Raises InvalidRequest for shares that do not fit together."""
     read = np.asarray(shares).view()
     read.flags.writeable = False
     bits = 31 if params.field == "m31" else 61

@@ -1,4 +1,4 @@
-"""The two prime fields of shares: Lagrange's weights, and which words of a column are wrong; plain integers."""
+"""The two prime fields of Shamir's shares, in plain integers: Lagrange's weights, and error correction."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -11,7 +11,7 @@ DTYPE: dict[str, Literal["uint32", "uint64"]] = {"m31": "uint32", "m61": "uint64
 
 
 def weights(prime: int, x: Sequence[int], at: Sequence[int]) -> list[list[int]]:
-    """For each point of `at` the weights w with f(point) = sum w[i] f(x[i]) mod p, for every f of degree below len(x).
+    """Lagrange's weights: for each point of `at` the w with f(point) = sum w[i] f(x[i]) mod p, deg f < len(x).
 
     The points of `x` and those of `at` must all be different mod p.
     """
@@ -24,10 +24,10 @@ def weights(prime: int, x: Sequence[int], at: Sequence[int]) -> list[list[int]]:
 
 
 def wrong_words(prime: int, x: Sequence[int], words: Sequence[int], threshold: int) -> set[int] | None:
-    """Which of the words, shares of one secret at `x`, are wrong; None where more than (len(x) - threshold) // 2 are.
+    """The places of the wrong words among the shares of one secret; None if over (len(x) - threshold) // 2 are wrong.
 
-    Gao, "A new algorithm for decoding Reed-Solomon codes" (2003): interpolate all the words, and stop Euclid's
-    algorithm with the polynomial that is zero at every x half way.
+    Gao, "A new algorithm for decoding Reed-Solomon codes" (2003): interpolate all the words, then run Euclid's
+    algorithm with the polynomial that is zero at every x, and stop half way.
     """
     before, now = _through_zeros(prime, x), _interpolate(prime, x, words)
     v_before: list[int] = []
@@ -55,7 +55,7 @@ _Polynomial = list[int]
 
 
 def _through_zeros(prime: int, x: Sequence[int]) -> _Polynomial:
-    """The product of (X - one)."""
+    """The polynomial that is zero at every x: the product of all (X - x[i])."""
     result = [1]
     for one in x:
         result = _subtract(prime, [0, *result], [one * c for c in result])
@@ -63,7 +63,7 @@ def _through_zeros(prime: int, x: Sequence[int]) -> _Polynomial:
 
 
 def _interpolate(prime: int, x: Sequence[int], words: Sequence[int]) -> _Polynomial:
-    """Newton's divided differences: after term i the polynomial is right at the first i + 1 points."""
+    """The polynomial through all points, by Newton's divided differences: term i makes it right at point i."""
     result: _Polynomial = []
     basis = [1]
     for one, word in zip(x, words, strict=True):
@@ -94,7 +94,7 @@ def _multiply(prime: int, a: _Polynomial, b: _Polynomial) -> _Polynomial:
 
 
 def _divide(prime: int, a: _Polynomial, b: _Polynomial) -> tuple[_Polynomial, _Polynomial]:
-    """Quotient and remainder."""
+    """Quotient and remainder of two polynomials."""
     rest, leading = list(a), pow(b[-1], -1, prime)
     quotient = [0] * max(0, len(a) - len(b) + 1)
     for at in reversed(range(len(quotient))):

@@ -1,4 +1,4 @@
-"""Share and reconstruct on a device, as many chunks of elements at a time as memory holds."""
+"""Shamir's secret sharing on a GPU, by chunks of elements."""
 
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ _FILE = Path(__file__).with_name("shamir.cu")
 _SOURCE = {"m31": Source(_FILE, {"FIELD": 31}), "m61": Source(_FILE, {"FIELD": 61})}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-_THREADS = 128  # as in the source
-_HELD = 23  # coefficients in shared memory at a time, 2 KiB each: what every GPU gives a block
+_THREADS = 128  # as in shamir.cu
+_HELD = 23  # coefficients in shared memory at a time, 2 KiB each: as much as a block has on every GPU
 _NONE = np.uint64(2**64 - 1)
 
 
 def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes, device: Device) -> dict[str, Any]:
-    """Return shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too large."""
+    """The shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too large."""
     numbers = as_numbers(values).view(np.uint64)
     shares = np.empty((params.shares, values.size), DTYPE[params.field])
     of_chunk = spec.width(params.field, params.shares)
@@ -45,10 +45,10 @@ def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes, devic
 def _share(
     params: ShamirShare, numbers: NDArray[np.uint64], first: int, key: bytes, shares: NDArray[Any], device: Device
 ) -> int:
-    """Write the shares of elements from `first` on; returns how many of them do not fit."""
+    """Write the shares of elements from `first` on. Returns the number of values that are too large."""
     elements, word = TILES[params.field], shares.itemsize
     held = min(params.threshold - 1, _HELD)
-    # All of it is overwritten before the pool gives it to the next.
+    # Private memory: all of it is overwritten before the pool reuses it.
     with private_memory(device) as memory:
         out, refused = memory.empty(shares.shape, shares.dtype), memory.zeros(1, np.uint64)
         device.kernel(_SOURCE[params.field], "share")(
@@ -75,8 +75,10 @@ def _share(
 
 
 def _steps(shares: int) -> int:
-    """How many multiplications by x <= shares a sum of 64 bits takes: below p at first, p (x^steps + ... + x + 1) <
-    2^64 with halves of 31 bits, or p of 31 bits."""
+    """The number of Horner steps by x <= shares after which a share's 64-bit sum must be reduced.
+
+    A sum below p grows to p (x^steps + ... + x + 1), which must stay below 2^64; p, or half of it, has 31 bits.
+    """
     steps = 1
     while sum(shares**power for power in range(steps + 2)) <= 2**32:
         steps += 1
@@ -84,7 +86,7 @@ def _steps(shares: int) -> int:
 
 
 def shamir_reconstruct(params: ShamirReconstruct, shares: NDArray[Any], *, device: Device) -> dict[str, Any]:
-    """Return the values (n,) of shares (m, n). Raises InvalidRequest for shares that do not fit together."""
+    """The values (n,) of shares (m, n). Raises InvalidRequest for shares that do not fit together."""
     of_chunk = spec.width(params.field, len(params.x))
     grid = spec.grid_reconstruct(params, {"shares": ArrayInfo(DTYPE[params.field], shares.shape)})
 
@@ -110,7 +112,7 @@ def _reconstruct(
     values: NDArray[Any],
     device: Device,
 ) -> Found:
-    """Write the values of elements from `first` on."""
+    """Reconstruct the values of elements from `first` on from their shares."""
     rows, size = shares.shape
     with private_memory(device) as memory:
         out = memory.empty(size, np.uint64)

@@ -1,4 +1,4 @@
-"""The part of Shamir's scheme that both backends share: 64-bit values, and which shares are used, named or refused."""
+"""The part of Shamir's secret sharing that both backends share: 64-bit values, and checks and correction of shares."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare
 
 
 def as_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """The values as a read-only array of int64 or float64."""
-    # Read-only always: Numba compiles again for every mixture of writable arrays and read-only memory maps.
+    """The values to share, as a read-only array of int64 or float64."""
+    # Always read-only: Numba compiles again for each mixture of writable and read-only arrays.
     numbers = np.ascontiguousarray(values, np.float64 if values.dtype.kind == "f" else np.int64).view()
     numbers.flags.writeable = False
     return numbers
 
 
 def scale_of(params: ShamirShare | ShamirReconstruct) -> float:
-    """The scale as the float64 that values are multiplied with and divided by; 1 where there is none."""
+    """The scale of shared values as a float64, by which they are multiplied and divided; 1 if there is none."""
     return float(Fraction(Decimal(params.scale or "1")))
 
 
 def shared(params: ShamirShare, shares: NDArray[Any]) -> dict[str, Any]:
-    """The answer of shamir_share."""
+    """The outputs of shamir_share."""
     return {
         "shares": shares,
         "x": list(range(1, params.shares + 1)),
@@ -44,8 +44,10 @@ def shared(params: ShamirShare, shares: NDArray[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Found:
-    """At how many elements some extra share is not what the others say, the first of them (-1: none), and how many
-    words of each row are not below the prime."""
+    """The findings about shares: the number of elements at which they disagree, and the first of them (-1: none).
+
+    `outside` counts, for each row, the words that are not below the prime.
+    """
 
     inconsistent: int
     first: int
@@ -53,21 +55,21 @@ class Found:
 
 
 def together(parts: Sequence[Found]) -> Found:
-    """What was found in parts of the elements."""
+    """The findings about shares in all parts of the elements together."""
     first = min((part.first for part in parts if part.inconsistent), default=-1)
     outside = np.sum([part.outside for part in parts], axis=0)
     return Found(sum(part.inconsistent for part in parts), first, outside)
 
 
-# Decode shares[order] to an array of int64 or float64: the first `threshold` rows of the order are combined with each
-# row of the weights (see loops.combine).
+# Reconstruct an array of int64 or float64 from shares[order]: the first `threshold` rows of the order are combined with
+# each row of the weights (see combine_loops.combine).
 Combine = Callable[[NDArray[np.uint32], NDArray[Any], NDArray[Any]], Found]
 
 
 def recover(params: ShamirReconstruct, shares: NDArray[Any], combine: Combine) -> dict[str, Any]:
-    """Reconstruct from all rows; rows that are found to be corrupted are left out of another pass, or refused.
+    """Reconstruct values from all shares. Corrupted rows are left out in another pass, or refused.
 
-    Raises InvalidRequest for words outside the field, and where the rows disagree unless that may be corrected.
+    Raises InvalidRequest for words outside the field, and if the rows disagree and may not be corrected.
     """
     prime, rows = PRIME[params.field], len(params.x)
     values = np.empty(shares.shape[1], np.int64 if params.scale is None else np.float64)
@@ -82,7 +84,7 @@ def recover(params: ShamirReconstruct, shares: NDArray[Any], combine: Combine) -
         if not found.inconsistent:
             break
         inconsistent = inconsistent or found.inconsistent
-        # One element says which of its words are wrong. Where the rows left disagree there is one more among them.
+        # One element shows which of its words are wrong. If the remaining rows disagree, another one is corrupted.
         column = [int(word) for word in shares[:, found.first]]
         wrong = wrong_words(prime, params.x, column, params.threshold) if params.nameable else None
         if wrong is None or len(corrupted | wrong) > params.nameable:

@@ -1,14 +1,14 @@
-"""Shares on the CPU: compiled loops that draw polynomials and evaluate them, over tiles of elements.
+"""Shamir's shares on the CPU: compiled loops that draw polynomials and evaluate them, over tiles of elements.
 
 Coefficient k >= 1 of element i is in ChaCha20's block 16 (i // T) + i % 16 under the nonce (k, 0, b"shar"). T is 16
 times as many as a block holds. For m31 it is word (i // 16) % 16 of 32 bits without its top bit, for m61 word (i // 16)
-% 8 of 64 bits without its top three. Where that is p, the same place of the block under the nonce (k, 1, b"shar") is
-asked, then under (k, 2, b"shar"), and so on: every number below p is equally likely. So the sixteen blocks that fill a
-set of vector registers hold a coefficient of T elements in a row, and no word depends on another.
+% 8 of 64 bits without its top three. If that is p, the same place of the block under the nonce (k, 1, b"shar") is used,
+then under (k, 2, b"shar"), and so on: every number below p is equally likely. So the sixteen blocks that fill a set of
+vector registers hold a coefficient of T consecutive elements, and no word depends on another.
 
-Everything is integers of 64 bits that are reduced as late as they allow: x < 2^8, so x^4 < 2^32, and four steps of
-Horner's rule are one pass over a tile. A number mod 2^61 - 1 is two halves of 31 and 30 bits, whose products with 32
-bits add up in 64. Twin: shamir.cu.
+All numbers are 64-bit integers, reduced as late as they allow: x < 2^8, so x^4 < 2^32, and four steps of Horner's rule
+are one pass over a tile. A number mod 2^61 - 1 is two halves of 31 and 30 bits, whose products with 32 bits add up in
+64. Twin: shamir.cu.
 """
 
 import numpy as np
@@ -29,12 +29,12 @@ _LOW30 = np.uint64(2**30 - 1)
 _1, _30, _31, _32, _61 = (np.uint64(number) for number in (1, 30, 31, 32, 61))
 
 
-# Two loops rather than one that asks at each number, which no compiler makes vectors of.
+# Two loops, since a loop with a condition for each number is not vectorised.
 
 
 @njit
 def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-untyped-def]
-    """secret[j] = the integer, or the real times the scale, mod 2^bits - 1; returns how many are 2^(bits-1) or more."""
+    """Encode values as secrets mod 2^bits - 1 (reals times the scale). Returns how many are 2^(bits-1) or more."""
     outside = 0
     prime = np.int64((1 << bits) - 1)
     if floats:
@@ -58,7 +58,7 @@ def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-un
 
 @njit
 def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
-    """The coefficient at a word of a block where it was p at first."""
+    """A polynomial's coefficient that was p at first, drawn again from the same word of other blocks."""
     out = np.empty(WORDS, np.uint32)
     attempt = 0
     prime = (_1 << _U64(bits)) - _1
@@ -76,7 +76,7 @@ def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
 
 @njit
 def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
-    """out[w * 16 + lane] = a coefficient k out of words[w * 16 + lane] of sixteen blocks, `first` the first of them."""
+    """Draw coefficient k of polynomials: out[i] from words[i] of sixteen blocks, of which `first` is the first."""
     again = 0
     for j in range(TILE31):
         out[j] = words[j] & _P31
@@ -90,7 +90,7 @@ def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
 
 @njit
 def _draw61(key, first, k, words, out):  # type: ignore[no-untyped-def]
-    """The same for eight words of 64 bits a block: out[:128] the lower 31 bits, out[128:] the upper 30."""
+    """Draw coefficients from eight 64-bit words of each block: the lower 31 bits to out[:128], the upper 30 after."""
     again = 0
     low, high = out[:TILE61], out[TILE61:]
     for w in range(WORDS // 2):
@@ -107,7 +107,7 @@ def _draw61(key, first, k, words, out):  # type: ignore[no-untyped-def]
                 low[j], high[j] = _U32(drawn & _WIDE_P31), _U32(drawn >> _31)
 
 
-# What a step leaves is below 2^31 + 8 or 2^61 + 8.
+# The result of a step is below 2^31 + 8 or 2^61 + 8.
 
 
 @njit
@@ -175,9 +175,9 @@ def share31(
     end: int,
     shares: NDArray[np.uint32],
 ) -> int:
-    """Write the shares of tiles begin to end to shares (n, len); returns how many values do not fit.
+    """Write the shares of tiles begin to end to shares (n, len). Returns the number of values that are too large.
 
-    `integers` and `reals` are one memory, read as `floats` says.
+    `integers` and `reals` are the same memory; `floats` says which to read.
     """
     outside = 0
     state, words = np.empty(WORDS * LANES, np.uint32), np.empty(WORDS * LANES, np.uint32)
@@ -207,7 +207,7 @@ def share31(
                 k -= 4
                 _steps31(total, held[k : k + 4], _U32(x), _U32(x**2), _U32(x**3), _U32(x**4))
             _store(total, _WIDE_P31, shares[row, first : first + size])
-    state[:], words[:], held[:], total[:] = 0, 0, 0, 0  # the key is in them, and what it hid
+    state[:], words[:], held[:], total[:] = 0, 0, 0, 0  # they hold the key and the secrets
     return outside
 
 
@@ -223,7 +223,7 @@ def share61(
     end: int,
     shares: NDArray[np.uint64],
 ) -> int:
-    """The same over 2^61 - 1."""
+    """Write the shares of tiles begin to end, as share31 does, in the field of 2^61 - 1."""
     outside = 0
     state, words = np.empty(WORDS * LANES, np.uint32), np.empty(WORDS * LANES, np.uint32)
     held = np.empty((threshold, 2 * TILE61), np.uint32)

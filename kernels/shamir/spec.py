@@ -1,4 +1,4 @@
-"""Shamir's secret sharing of arrays: any `threshold` of the shares give the values back, fewer reveal nothing."""
+"""The specification of Shamir's secret sharing: any `threshold` shares give the values back, fewer reveal nothing."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, refuse
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
 
-# x fits in 8 bits then, and four steps of Horner's rule in 64 bits: 2^31 (255^4 + ... + 255 + 1) < 2^63.
+# So x fits in 8 bits, and four steps of Horner's rule fit in 64 bits: 2^31 (255^4 + ... + 255 + 1) < 2^63.
 MOST_SHARES = 255
 
 # Words of shares in a chunk on a device. It changes no byte.
@@ -26,7 +26,7 @@ TILES: dict[str, int] = {"m31": 512, "m61": 256}
 # The counter of ChaCha20 has 32 bits; a block holds a coefficient of 16 elements, or of 8.
 MOST_ELEMENTS: dict[str, int] = {"m31": 2**36, "m61": 2**35}
 
-_DRAW = 5.0  # drawing a coefficient takes about as long as so many multiplications
+_DRAW = 5.0  # to draw a coefficient takes about as long as so many multiplications
 
 FieldName = Annotated[
     Literal["m31", "m61"], Field(description="prime field: m31 is 2**31 - 1 (uint32), m61 is 2**61 - 1 (uint64)")
@@ -57,17 +57,17 @@ class ShamirReconstruct(Params):
 
     @property
     def extra(self) -> int:
-        """Shares beyond the threshold, against which the others are checked."""
+        """The number of shares beyond the threshold, which serve to check the others."""
         return len(self.x) - self.threshold
 
     @property
     def nameable(self) -> int:
-        """How many corrupted shares can be named."""
+        """The number of corrupted shares that can be identified."""
         return self.extra // 2
 
 
 def check_share(params: ShamirShare, inputs: Mapping[str, ArrayInfo]) -> None:
-    """Raise InvalidRequest where there are fewer shares than the threshold, and for floats without a scale."""
+    """Check the inputs of shamir_share. Raises InvalidRequest for too few shares, and for floats without a scale."""
     values, problems = inputs["values"], []
     if params.threshold > params.shares:
         problems.append(
@@ -90,7 +90,7 @@ def check_share(params: ShamirShare, inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def check_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo]) -> None:
-    """Raise InvalidRequest with every reason why these rows are not enough shares of one sharing."""
+    """Check the inputs of shamir_reconstruct. Raises InvalidRequest with every reason why the shares are not enough."""
     shares, problems, prime = inputs["shares"], [], PRIME[params.field]
     if shares.dtype != DTYPE[params.field]:
         problems.append(
@@ -113,7 +113,7 @@ def check_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo]
 
 
 def refused_values(params: ShamirShare, outside: int, size: int) -> InvalidRequest:
-    """How many values do not fit, and never which: messages are logged and kept."""
+    """The refusal of values too large to share: it says how many, never which, since messages are logged and stored."""
     most = PRIME[params.field] // 2
     what = f"{outside} of {size} values are beyond +-{most}"
     if params.scale is not None:
@@ -122,14 +122,14 @@ def refused_values(params: ShamirShare, outside: int, size: int) -> InvalidReque
 
 
 def cost_share(params: ShamirShare, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The values, their integers and the shares. Work is in multiplications."""
+    """The cost of shamir_share: the values, their integers and the shares. Work counts multiplications."""
     values, word = inputs["values"], ITEMSIZE[DTYPE[params.field]]
     steps = (params.threshold - 1) * (_DRAW + params.shares)
     return Cost(bytes=values.nbytes + values.size * (8 + params.shares * word), work=values.size * steps)
 
 
 def cost_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The shares and the values. Work is in multiplications, and a word that is read counts as one too."""
+    """The cost of shamir_reconstruct: shares and values. Work counts multiplications, and words read."""
     shares = inputs["shares"]
     rows, size = shares.shape
     steps = max(params.extra + 1, 1) * params.threshold + rows
@@ -137,19 +137,19 @@ def cost_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo])
 
 
 def width(field: str, rows: int) -> int:
-    """How many elements make a chunk of `rows` shares."""
+    """The number of elements in a chunk of `rows` shares."""
     return max(1, CHUNK // (rows * TILES[field])) * TILES[field]
 
 
 def grid_share(params: ShamirShare, inputs: Mapping[str, ArrayInfo]) -> Grid:
-    """Elements with their shares; beside them the key and a count."""
+    """The grid of shamir_share: elements with their shares, and besides them the key and a count."""
     size, of_chunk = inputs["values"].size, width(params.field, params.shares)
     each = min(size, of_chunk) * (8 + params.shares * ITEMSIZE[DTYPE[params.field]])
     return Grid(-(-size // of_chunk), each=each, fixed=32 + 8)
 
 
 def grid_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo]) -> Grid:
-    """Elements of all shares with their value; beside them the weights and what was found."""
+    """The grid of shamir_reconstruct: elements of all shares with their value; besides, the weights and findings."""
     rows, size = inputs["shares"].shape
     of_chunk, word = width(params.field, rows), ITEMSIZE[DTYPE[params.field]]
     fixed = word * (params.extra + 1) * params.threshold + 8 * (2 + rows)
