@@ -1,1 +1,1 @@
-"""Matrix products: a hand-written kernel with a fixed summation order, or a BLAS library."""
+"""The matrix product: a hand-written kernel with a fixed summation order, or a BLAS library."""

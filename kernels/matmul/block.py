@@ -1,8 +1,8 @@
-"""A block of a product in registers: what the loops of cpu.py call, written as vector instructions by hand.
+"""A block of a matrix product in registers, as hand-written vector instructions for the loops of cpu.py.
 
-Numba's own loops would keep the running sums in memory and cannot name a fused multiply-add. `llvm.fma` is rounded
-once, as IEEE 754 says, on every processor; where one lacks the instruction LLVM calls the C library's `fma`, which
-gives the same numbers slowly.
+Numba's own loops would keep the running sums in memory, and cannot express a fused multiply-add. `llvm.fma` is rounded
+once, as IEEE 754 requires, on every processor. If a processor lacks the instruction, LLVM calls the C library's `fma`,
+which gives the same numbers slowly.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ _Generated = tuple[Any, Any]  # an intrinsic's signature and what emits its code
 
 
 def _shape(itemsize: int) -> tuple[int, int, int]:
-    """Rows of a block, vectors in each of them, and numbers in a vector.
+    """The shape of a block of a matrix product: its rows, the vectors in a row, and the numbers in a vector.
 
-    Sums, a row of b and a broadcast number of a fill the registers: 32 of 512 bits with AVX-512, else 16 of 256. A sum
-    more, and some go through memory in each step. Where registers are narrower, LLVM takes several for one. No byte of
-    a product depends on this.
+    The sums, a row of b and a broadcast number of a fill the registers: 32 of 512 bits with AVX-512, else 16 of 256.
+    With more sums, some would go through memory in each step. For narrower registers LLVM uses several for one. No byte
+    of a product depends on this.
     """
     configured = config.CPU_FEATURES
     features = get_host_cpu_features().flatten() if configured is None else configured
@@ -35,7 +35,7 @@ def _itemsize(array: Any) -> int:
 
 @intrinsic
 def block_shape(_typing: Any, array: Any) -> _Generated:
-    """(rows, columns) of a block for the numbers of `array`, constants of the machine code."""
+    """The (rows, columns) of a block for the numbers of `array`, as constants of the machine code."""
     rows, vectors, lanes = _shape(_itemsize(array))
 
     def generate(context: Any, builder: Any, signature: Any, _arguments: Any) -> Any:
@@ -47,7 +47,7 @@ def block_shape(_typing: Any, array: Any) -> _Generated:
 
 @intrinsic
 def copy_row(_typing: Any, source: Any, _source_at: Any, target: Any, _target_at: Any) -> _Generated:
-    """Copy as many numbers as a block has columns, from one flat array to another."""
+    """Copy one row of a block, as many numbers as it has columns, from one flat array to another."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit = _Emitter(context, builder, signature)
@@ -71,10 +71,10 @@ def add_products(
     _out_at: Any,
     _stride: Any,
 ) -> _Generated:
-    """out[i, j] = fma(left[p, i], right[p, j], out[i, j]) for p = 0, 1, ... terms - 1 in this order, over one block.
+    """Add products to a block: out[i, j] = fma(left[p, i], right[p, j], out[i, j]) for p = 0 to terms - 1 in order.
 
-    The arrays are flat, and each begins at the index after it. Rows of `left` and `right` follow each other without a
-    gap; those of `out` are `stride` apart.
+    The arrays are flat; each begins at the index in the next argument. Rows of `left` and `right` follow each other
+    without a gap; those of `out` are `stride` apart.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -119,7 +119,7 @@ def add_products(
 
 
 class _Emitter:
-    """Vector instructions on flat arrays of the last argument's numbers."""
+    """An emitter of LLVM vector instructions on flat arrays, whose numbers have the type of the last array argument."""
 
     def __init__(self, context: Any, builder: Any, signature: Any) -> None:
         arrays = [argument for argument in signature.args if isinstance(argument, types.Array)]
@@ -131,11 +131,11 @@ class _Emitter:
             ir.FunctionType(self.vector, [self.vector] * 3),
             f"llvm.fma.v{self.lanes}f{8 * _itemsize(arrays[-1])}",
         )
-        self._align = _itemsize(arrays[-1])  # that of a number: rows of a product begin anywhere
+        self._align = _itemsize(arrays[-1])  # that of one number: rows of a product may begin anywhere
         self._context, self._builder, self._signature = context, builder, signature
 
     def address(self, arguments: Any, position: int) -> Any:
-        """Of the array at this position of the arguments, at the index that follows it."""
+        """The address in the array at this position of the arguments, at the index in the next argument."""
         array = self._context.make_array(self._signature.args[position])(
             self._context, self._builder, arguments[position]
         )

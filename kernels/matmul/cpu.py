@@ -1,4 +1,4 @@
-"""Multiply matrices on the CPU: NumPy's BLAS, or the twin of matmul.cu on all cores."""
+"""The matrix product on the CPU: NumPy's BLAS, or the twin of matmul.cu on all cores."""
 
 from typing import Any
 
@@ -12,19 +12,19 @@ from warpdesk_server.kernels.matmul.block import add_products, block_shape, copy
 from warpdesk_server.kernels.matmul.precision import nearest, relative_error
 from warpdesk_server.kernels.matmul.spec import MatmulParams, dimensions
 
-# What one thread computes at a time: so many rows and columns of a product, DEPTH terms of each sum at a time. To pack
-# a part of a or b for it is then little beside the products; a part of b (2 MiB in float64) stays in the cache.
+# The part of a product that one thread computes at a time: rows, columns, and DEPTH terms of each sum. To pack parts of
+# a and b for it then takes little time beside the products, and a part of b (2 MiB in float64) stays in the cache.
 ROWS = 480
 COLUMNS = 960
 DEPTH = 256
 LINE = 64  # bytes
-_LEAST = 96  # neither side is cut below this to give every thread something to do
+_LEAST = 96  # rows or columns: tiles are not made smaller than this to occupy every thread
 
 
 def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
-    """Return a @ b, shapes (m, k) or (batch, m, k) by (k, n) or (batch, k, n), with what ran, why, and its error.
+    """The matrix product a @ b, (m, k) or (batch, m, k) by (k, n) or (batch, k, n), its algorithm, reason and error.
 
-    Raises InvalidRequest when shapes do not match or a reduced precision cannot hold an input.
+    Raises InvalidRequest if shapes do not match, or if a reduced precision cannot hold an input.
     """
     size = dimensions(a.shape, b.shape)
     error = None
@@ -52,15 +52,15 @@ def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any]) -> dict[str, 
 
 
 def _library(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return the product with a batch axis, of length 1 where neither factor has one."""
+    """The matrix product by NumPy's BLAS, with a batch axis, of length 1 if neither factor has one."""
     with np.errstate(over="ignore", invalid="ignore"):  # an overflowing product is the answer, as in IEEE 754
-        if b.ndim == 2:  # NumPy would call BLAS for each a; together they are one tall matrix
+        if b.ndim == 2:  # all a are one tall matrix; else NumPy would call BLAS for each a
             return (a.reshape(-1, a.shape[-1]) @ b).reshape(-1, a.shape[-2], b.shape[-1])
         return np.asarray(a @ b)
 
 
 def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
-    """Rows and columns of a tile: halved until there are some for every thread. No byte depends on it."""
+    """The rows and columns of a product's tile, halved until every thread has tiles. No byte depends on it."""
     rows, columns = min(m, ROWS), min(n, COLUMNS)
     while batch * -(-m // rows) * -(-n // columns) < 4 * threads and max(rows, columns) > _LEAST:
         rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
@@ -69,17 +69,18 @@ def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-untyped-def]
-    """Set product[i, j] to fma(a[i, p], b[p, j], sum) from sum = 0 in increasing p: the order of matmul.cu.
+    """Compute tiles first to end - 1, of `rows` by `columns`, of all products: product[i, j] = sum a[i, p] b[p, j].
 
-    Computes the tiles first to end - 1, of `rows` by `columns`, of all products. Tiles, blocks and threads divide i and
-    j, which do not touch each other; between two parts of k the sums rest in the product, which rounds nothing.
+    A sum starts at 0 and takes fma(a[i, p], b[p, j], sum) in increasing p, the order of matmul.cu. Tiles, blocks and
+    threads divide i and j, which are independent. Between two parts of k the sums are stored in the product, which does
+    not round them.
     """
     m, n = product.shape[1:]
     k = a.shape[2]
     high, wide = block_shape(product)
     left = np.empty((rows + high) * min(k, DEPTH), a.dtype)  # blocks of `high` rows of a, transposed
     right = _aligned(np.empty((columns + wide) * min(k, DEPTH) + LINE, a.dtype))  # blocks of `wide` columns of b
-    edge = np.zeros(high * wide, a.dtype)  # a block that reaches over the product's edge
+    edge = np.zeros(high * wide, a.dtype)  # a block that extends past the product's edge
     row_tiles = (m + rows - 1) // rows
     column_tiles = (n + columns - 1) // columns
     for tile in range(first, end):
@@ -111,13 +112,13 @@ def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def _aligned(numbers):  # type: ignore[no-untyped-def]
-    """Begin at a cache line: a vector that lies across two takes twice as long to read."""
+    """The numbers from the first cache line on: a vector that crosses two cache lines takes twice as long to read."""
     return numbers[-numbers.ctypes.data % LINE // numbers.itemsize :]
 
 
 @njit(cache=True, nogil=True)
 def _pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-untyped-def]
-    """Lay out rows of a, block after block, so that a block's rows of one p are neighbours; past the edge stays old."""
+    """Pack rows of a, block by block, so that a block's numbers of one p are adjacent. Places past the edge stay."""
     for i in range(row_0, row_1, high):
         at = (i - row_0) * terms
         for x in range(min(high, row_1 - i)):
@@ -128,7 +129,7 @@ def _pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _pack_columns(b, column_0, column_1, p_0, terms, wide, packed):  # type: ignore[no-untyped-def]
-    """Lay out columns of b, block after block, row after row; what lies past the edge stays old."""
+    """Pack columns of b, block by block, row by row. Places past the edge keep their old numbers."""
     n = b.shape[1]
     numbers = b.reshape(-1)
     for j in range(column_0, column_1, wide):
@@ -147,7 +148,7 @@ def _with_batch(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    # Numba compiles anew for arrays that may be written; inputs may be read-only maps, so all are taken as such.
+    # Inputs may be read-only maps, and Numba compiles again for writable arrays. So all become read-only.
     view = np.asarray(_with_batch(array)).view()
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""Multiply matrices on a device: cuBLAS where CuPy can load it, or matmul.cu."""
+"""The matrix product on a GPU: by cuBLAS if CuPy can load it, or by matmul.cu."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -21,8 +21,8 @@ _FILE = Path(__file__).parent / "matmul.cu"
 _SOURCE = {"float32": Source(_FILE, {"REAL": "f32"}), "float64": Source(_FILE, {"REAL": "f64"})}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-# The kernels of matmul.cu: rows and columns of a tile by the size of a number, threads of a block, and a guess at the
-# rate at which it multiplies, since a smaller patch reads more of shared memory for each product.
+# The kernels of matmul.cu: rows and columns of a tile by the size of a number, threads of a block, and an estimate of
+# its speed, since a smaller tile reads more shared memory for each product.
 _TILES: dict[str, tuple[dict[int, tuple[int, int]], int, float]] = {
     "matmul_large": ({4: (128, 128), 8: (128, 64)}, 256, 1.0),
     "matmul_medium": ({4: (64, 64), 8: (64, 64)}, 256, 0.7),
@@ -33,18 +33,18 @@ _MOST_CUBLAS = 2**31 - 1  # its dimensions are 32-bit integers
 _ALLOC_FAILED = 3  # cublasStatus_t
 
 Matrices = NDArray[Any]  # (batch or 1, rows, columns)
-Squares = dict[tuple[int, ...], tuple[float, float]]  # what precision.squares says, by where a chunk begins
+Squares = dict[tuple[int, ...], tuple[float, float]]  # results of precision.squares, by the start of a chunk
 
 
 class NoLibrary(NoDevice):
-    """cuBLAS cannot be had, and what was asked needs it: the CPU, which always has a BLAS, can compute it."""
+    """Raised if a matrix product needs cuBLAS, which cannot be loaded. The CPU can compute it: it has a BLAS."""
 
 
 def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any], *, device: Device) -> dict[str, Any]:
-    """Return a @ b, shapes (m, k) or (batch, m, k) by (k, n) or (batch, k, n), with what ran, why, and its error.
+    """The matrix product a @ b, (m, k) or (batch, m, k) by (k, n) or (batch, k, n), its algorithm, reason and error.
 
-    Raises InvalidRequest when shapes do not match or a reduced precision cannot hold an input, NoLibrary when a
-    reduced precision is asked of a device without cuBLAS.
+    Raises InvalidRequest if shapes do not match, or if a reduced precision cannot hold an input. Raises NoLibrary if a
+    reduced precision is requested on a device without cuBLAS.
     """
     size = dimensions(a.shape, b.shape)
     cublas, reason = (None, "requested") if params.algorithm == "kernel" else _library(params, size, device)
@@ -82,7 +82,7 @@ def _by_kernel(a: Matrices, b: Matrices, product: Matrices, device: Device, piec
         out = device.empty(product[piece.place].shape, product.dtype)
         _launch(left, right, out, device)
         device.to_host(out, product[piece.place])
-        del left, right, out  # before the next piece's are made
+        del left, right, out  # freed before the next piece's are made
 
 
 def _launch(a: Any, b: Any, out: Any, device: Device) -> None:
@@ -101,7 +101,7 @@ def _launch(a: Any, b: Any, out: Any, device: Device) -> None:
 
 
 def _tile(itemsize: int, batch: int, m: int, n: int, multiprocessors: int) -> tuple[str, int, int, int]:
-    """The kernel that is done first, rows and columns of its tile, its threads. No byte of a product depends on it."""
+    """The fastest kernel for a product, by estimate: its name, tile sides and threads. No byte depends on it."""
 
     def time(name: str) -> float:
         sides, _, rate = _TILES[name]
@@ -115,7 +115,7 @@ def _tile(itemsize: int, batch: int, m: int, n: int, multiprocessors: int) -> tu
 
 
 class _Library:
-    """cuBLAS for one job. `given` are the inputs as they came, for the sentence about one that cannot be rounded."""
+    """The matrix product of one job by cuBLAS. `given` are the whole inputs, for the error if one cannot be rounded."""
 
     def __init__(self, cublas: Any, precision: Precision, device: Device, given: dict[str, NDArray[Any]]) -> None:
         self._cublas = cublas
@@ -135,10 +135,10 @@ class _Library:
         squared: Squares,
         pieces: Iterable[Piece],
     ) -> None:
-        """Fill these chunks of the product, and say of the `rows` in them how far they are off.
+        """Compute chunks of the matrix product, and measure the error of the `rows` in them.
 
-        Each chunk is a call of its own even where several are in memory: cuBLAS chooses its kernel, and so the last
-        bits, by the shape, and the shape is then the job's and not the memory's.
+        Each chunk is a call of its own, even if several are in memory. cuBLAS chooses its kernel by the shape, which
+        decides the last bits, so the shape must depend on the job and not on free memory.
         """
         device = self._device
         shared: tuple[slice, slice] | None = None
@@ -156,7 +156,7 @@ class _Library:
     def _chunk(
         self, a: Matrices, right: Any, formed: Any, product: Matrices, rows: dict[int, list[int]]
     ) -> tuple[float, float]:
-        """Fill one chunk of the product, and return what precision.squares says of `rows` of it."""
+        """Compute one chunk of the matrix product, and return precision.squares of its `rows`."""
         left = self._device.to_device(a)
         batch = max(left.shape[0], right.shape[0])
         out = self._device.empty((batch, left.shape[1], right.shape[2]), left.dtype)
@@ -166,10 +166,10 @@ class _Library:
         return error
 
     def _gemm(self, a: Any, b: Any, out: Any) -> None:
-        """Multiply through cublasGemmStridedBatchedEx (cuBLAS documentation, section 2.8).
+        """Multiply matrices by cublasGemmStridedBatchedEx (cuBLAS documentation, section 2.8).
 
-        cuBLAS reads and writes columns first. A row-major matrix is its transpose read that way, and
-        product^T = b^T a^T: so b is the left factor, and nothing is transposed or copied.
+        cuBLAS is column-major, so it reads a row-major matrix as its transpose. Since product^T = b^T a^T, b is passed
+        as the left factor, and nothing is transposed or copied.
         """
         cublas, runtime = self._cublas, self._xp.cuda.runtime
         kind, compute = self._formats
@@ -195,14 +195,14 @@ class _Library:
         )
 
     def _stored(self, values: Any, name: str) -> Any:
-        """Factors as cuBLAS reads them: as given, or rounded."""
+        """The factors of the product as cuBLAS reads them: unchanged, or rounded."""
         if self._precision == "ieee":
             return values
         try:
             rounded = self._guarded(lambda: nearest(self._xp, values, self._precision, name))
         except InvalidRequest:
             for each in self._given:
-                nearest(np, self._given[each], self._precision, each)  # says where in the whole input
+                nearest(np, self._given[each], self._precision, each)  # its error names the place in the whole input
             raise
         return self._guarded(lambda: _stored(self._xp, rounded, self._formats[0]))
 
@@ -211,7 +211,7 @@ class _Library:
 
 
 def _formats(cublas: Any, runtime: Any, dtype: Any, precision: Precision, architecture: str) -> tuple[int, int]:
-    """Return cuBLAS's names for how factors are stored and products formed; sums are in the product's dtype."""
+    """cuBLAS's constants for the factors' type and the way to compute; sums are in the product's dtype."""
     tensor_cores = int("".join(filter(str.isdigit, architecture))) >= 80  # for tf32 and bf16: Ampere and later
     if dtype == np.float64:
         return runtime.CUDA_R_64F, cublas.CUBLAS_COMPUTE_64F
@@ -226,7 +226,7 @@ def _formats(cublas: Any, runtime: Any, dtype: Any, precision: Precision, archit
 
 
 def _stored(xp: Any, rounded: Any, kind: int) -> Any:
-    """Lay rounded float32 values out as cuBLAS reads them; nothing is rounded a second time."""
+    """Rounded float32 values of a factor in the type that cuBLAS reads; they are not rounded a second time."""
     if kind == xp.cuda.runtime.CUDA_R_16F:
         return rounded.astype(xp.float16)
     if kind == xp.cuda.runtime.CUDA_R_16BF:
@@ -235,7 +235,7 @@ def _stored(xp: Any, rounded: Any, kind: int) -> Any:
 
 
 def _library(params: MatmulParams, size: Dimensions, device: Device) -> tuple[Any | None, str]:
-    """Return CuPy's binding of cuBLAS and why it was chosen, or None and why not."""
+    """CuPy's binding of cuBLAS for a matrix product and the reason to use it, or None and the reason not to."""
     if device.cupy is None:
         return None, f"cuBLAS is reached through CuPy, which does not drive {device.name}"
     longest = max(size.batch, size.m, size.k, size.n)
@@ -257,30 +257,30 @@ def _library(params: MatmulParams, size: Dimensions, device: Device) -> tuple[An
 
 
 def _guarded(cublas: Any, device: Device, work: Callable[[], Any]) -> Any:
-    """Return what `work` returns; whatever cuBLAS or CuPy raise in it becomes a fault of the device."""
-    library = cast(CupyDevice, device).library  # what has a `cupy` is one, or stands before one
+    """Call `work` and return its result. An error of cuBLAS or CuPy in it becomes a fault of the device."""
+    library = cast(CupyDevice, device).library  # a device with `cupy` is a CupyDevice, or wraps one
     try:
         try:
             return library(work)
         except cublas.CUBLASError as error:
             if error.status != _ALLOC_FAILED:
                 raise
-            # cuBLAS allocates past CuPy's pool, whose free blocks it cannot use.
+            # cuBLAS does not allocate from CuPy's pool, so it cannot use the pool's free blocks.
             device.times()
             device.forget()
             return library(work)
     except cublas.CUBLASError as error:
-        device.times()  # waits for the device: if the context is lost, that is raised here
+        device.times()  # waits for the device: a lost context raises its fault here
         if error.status == _ALLOC_FAILED:
             raise OutOfMemory(f"cuBLAS found no memory for its workspace: {error}", 2) from error
         raise LaunchFailed(f"cuBLAS refused: {error}") from error
 
 
 def _strides(a: Any, b: Any) -> tuple[int, int]:
-    """Return the elements from one matrix of each batch to the next, 0 for a factor that serves them all."""
+    """The strides from one matrix of a batch to the next, in elements; 0 for a factor that serves the whole batch."""
     return tuple(x.shape[1] * x.shape[2] if x.shape[0] > 1 else 0 for x in (a, b))  # type: ignore[return-value]
 
 
 def _of(factor: Any, items: slice) -> Any:
-    """A factor's matrices for some products of the batch."""
+    """The matrices of a factor for some products of the batch."""
     return factor if factor.shape[0] == 1 else factor[items]

@@ -1,4 +1,4 @@
-"""Round factors to tf32, bf16 or fp16, and measure what that cost the product.
+"""Reduced precision of matrix products: factors are rounded to tf32, bf16 or fp16, and the product's error is measured.
 
 Everything here takes the array module `xp`, NumPy or CuPy, so that a GPU and a CPU round alike.
 """
@@ -26,9 +26,9 @@ _WORKSPACE = 1 << 22  # float64 numbers of b at a time: 32 MiB
 
 
 def nearest(xp: Any, values: Any, precision: Precision, name: str) -> Any:
-    """Round float32 values to the nearest of the format, ties to even; they stay float32.
+    """Round a factor's float32 values to the nearest of the format, ties to even; they stay float32.
 
-    Raises InvalidRequest where a value rounds to infinity; `name` is the input's, for that sentence.
+    Raises InvalidRequest if a value rounds to infinity; `name` is the input's name for that error.
     """
     dropped = _DROPPED.get(precision)
     rounded = _drop_bits(xp, values, dropped) if dropped else _through_fp16(xp, values)
@@ -44,17 +44,17 @@ def nearest(xp: Any, values: Any, precision: Precision, name: str) -> Any:
 
 
 def relative_error(xp: Any, a: Any, b: Any, product: Any) -> float | None:
-    """Measure |product - a @ b| / |a @ b| (Frobenius) on up to 16 rows spread evenly over all, with a @ b in float64.
+    """The relative error of a matrix product, |product - a @ b| / |a @ b| (Frobenius), with a @ b in float64.
 
-    Shapes (1 or batch, m, k), (1 or batch, k, n), (batch, m, n). All rows are measured where there are 16 or fewer,
-    so that the figure is then exact. None where the exact rows are all 0 or anything overflowed.
+    It is measured on up to 16 rows, spread evenly over all; with 16 rows or fewer it is exact. Shapes: (1 or batch, m,
+    k), (1 or batch, k, n), (batch, m, n). None if the exact rows are all 0 or if anything overflowed.
     """
     batch, m, _ = product.shape
     return ratio([squares(xp, a, b, product, sampled(batch, m))])
 
 
 def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
-    """What `squares` of all parts of a product come to; None where the exact rows are all 0 or anything overflowed."""
+    """The relative error of a product from `squares` of its parts; None if exact rows are all 0 or overflowed."""
     error = size = 0.0
     for part in parts:
         error, size = error + part[0], size + part[1]
@@ -64,7 +64,7 @@ def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
 
 
 def squares(xp: Any, a: Any, b: Any, product: Any, rows: Mapping[int, list[int]]) -> tuple[float, float]:
-    """Sum (product - a @ b)**2 and (a @ b)**2 over some rows of each product of a batch, with a @ b in float64."""
+    """The sums of (product - a @ b)**2 and of (a @ b)**2 over some rows of each product, with a @ b in float64."""
     step = max(1, _WORKSPACE // max(a.shape[2], 1))
     error = size = 0.0
     for z, chosen in rows.items():
@@ -80,7 +80,7 @@ def squares(xp: Any, a: Any, b: Any, product: Any, rows: Mapping[int, list[int]]
 
 
 def sampled(batch: int, m: int) -> dict[int, list[int]]:
-    """Rows to measure, by product: up to 16 of all, first and last among them."""
+    """The rows whose error is measured, by product: up to 16 in all, including the first and the last."""
     total = batch * m
     count = min(total, ROWS_MEASURED)
     picked: dict[int, list[int]] = {}
@@ -92,7 +92,7 @@ def sampled(batch: int, m: int) -> dict[int, list[int]]:
 
 def _drop_bits(xp: Any, values: Any, dropped: int) -> Any:
     # Adding half of the last kept bit, less one unless that bit is odd, carries exactly when rounding to nearest even
-    # goes up; the carry runs into the exponent as it should, up to infinity.
+    # goes up. The carry into the exponent is correct too, up to infinity.
     bits = values.view(xp.uint32)
     odd = (bits >> xp.uint32(dropped)) & xp.uint32(1)
     bits = bits + odd + xp.uint32((1 << (dropped - 1)) - 1)
@@ -100,5 +100,5 @@ def _drop_bits(xp: Any, values: Any, dropped: int) -> Any:
 
 
 def _through_fp16(xp: Any, values: Any) -> Any:
-    with np.errstate(over="ignore"):  # infinities are refused above, in a sentence
+    with np.errstate(over="ignore"):  # `nearest` refuses infinities
         return values.astype(xp.float16).astype(xp.float32)

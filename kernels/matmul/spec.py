@@ -1,4 +1,4 @@
-"""Parameters, inputs and outputs of `matmul`: a @ b, one product or a batch of them."""
+"""The specification of matmul: the matrix product a @ b, one or a batch of them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from warpdesk_server.kernels.problems import InvalidRequest, Problem
 
 Precision = Literal["ieee", "tf32", "bf16", "fp16"]
 
-# The most bytes of a chunk, rows of a and of the product or small matrices: its copies take longer than their start,
-# and a GPU with most of its memory taken still holds one. b, which stays while a's rows pass, may have SHARED times as
-# many.
+# The most bytes of a chunk: rows of a and of the product, or small matrices. Its copies take longer than to start them,
+# and it fits on a GPU with most of its memory in use. b, which stays while the rows of a change, may have SHARED times
+# as many.
 PANEL_BYTES = 64 << 20
 SHARED = 4
-_TILE = 128  # of matmul.cu: a panel larger than that has whole tiles
+_TILE = 128  # the tile of matmul.cu: larger panels are multiples of it
 _MEASURING = 64 << 20  # bytes to measure the error of a reduced precision with: precision.py takes 32 MiB twice
 
 
@@ -39,7 +39,7 @@ class MatmulParams(Params):
 
 @dataclass(frozen=True)
 class Dimensions:
-    """A product of shapes: (batch, m, k) @ (batch, k, n); a factor without a batch axis serves every product."""
+    """The dimensions of a matrix product (batch, m, k) @ (batch, k, n); a factor without a batch axis serves all."""
 
     batch: int
     m: int
@@ -55,7 +55,7 @@ class Dimensions:
 
 
 def dimensions(a: tuple[int, ...], b: tuple[int, ...]) -> Dimensions:
-    """Match two shapes of rank 2 or 3, or raise InvalidRequest with both in the sentence."""
+    """The dimensions of a product of matrices of rank 2 or 3. Raises InvalidRequest if the shapes do not match."""
     problems = []
     if a[-1] != b[-2]:
         problems.append(
@@ -81,7 +81,7 @@ def dimensions(a: tuple[int, ...], b: tuple[int, ...]) -> Dimensions:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of all products: which matrices of the batch, which of their rows and columns."""
+    """A piece of the matrix products: some matrices of the batch, some of their rows and columns."""
 
     items: slice
     rows: slice
@@ -92,7 +92,7 @@ class Piece:
         return self.items, self.rows, self.columns
 
     def within(self, rows: Mapping[int, list[int]]) -> dict[int, list[int]]:
-        """Those of some rows of each product that lie here, counted from here."""
+        """The rows that lie in this piece, by product, both numbered from the piece's start."""
         return {
             z - self.items.start: here
             for z, chosen in rows.items()
@@ -103,13 +103,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a job is cut into chunks on a device: a function of its shapes alone, and never along k.
+    """The cut of matrix products into chunks on a device: a function of their shapes alone, and never along k.
 
     Small matrices of a batch stay whole, `items` of them to a chunk. Large ones are cut into panels: `columns` of b,
-    and for each of these `rows` of a. Chunks are numbered matrix by matrix, there panel by panel of b, there of a.
+    and for each of these `rows` of a. Chunks are numbered by matrix, then by panel of b, then by panel of a.
     """
 
-    size: Dimensions  # where one b serves a batch, the batch is one tall matrix here
+    size: Dimensions  # if one b serves a batch, all a are one tall matrix here
     items: int
     rows: int
     columns: int
@@ -119,7 +119,7 @@ class Cut:
         return -(-self.size.batch // self.items) * self._across * self._down
 
     def pieces(self, first: int, end: int) -> Iterator[Piece]:
-        """The chunks first to end - 1."""
+        """The pieces of the products in the chunks first to end - 1."""
         for chunk in range(first, end):
             item = chunk // (self._across * self._down) * self.items
             row = chunk % self._down * self.rows
@@ -131,7 +131,7 @@ class Cut:
             )
 
     def joined(self, first: int, end: int) -> Iterator[Piece]:
-        """The chunks first to end - 1, neighbours as one where they share a factor or are whole matrices."""
+        """The pieces in the chunks first to end - 1; neighbours are joined if they share b or are whole matrices."""
         last: Piece | None = None
         for piece in self.pieces(first, end):
             if last is not None and (piece.items, piece.columns) == (last.items, last.columns):
@@ -146,12 +146,12 @@ class Cut:
             yield last
 
     def grid(self, itemsize: int, precision: Precision) -> Grid:
-        """Bytes on the device: of what the chunks share (b, or the one a of a batch), and of each chunk."""
+        """The grid of matrix products: bytes that the chunks share (b, or the one a of a batch), and of each chunk."""
         size, rounded = self.size, precision != "ieee"
         a, b = self.rows * size.k * itemsize, size.k * self.columns * itemsize
         product = self.rows * self.columns * itemsize
         if rounded:
-            # The factors as given and rounded, and two copies more while one is being rounded.
+            # The factors unchanged and rounded, and two more copies while one is being rounded.
             a, b = 4 * a, 4 * b
         workspace = _MEASURING if rounded else 0
         if self.items == 1:
@@ -170,7 +170,7 @@ class Cut:
 
 
 def cut(size: Dimensions, itemsize: int) -> Cut:
-    """Cut products of these shapes, of numbers of `itemsize` bytes, into chunks of at most about PANEL_BYTES."""
+    """Cut matrix products of numbers of `itemsize` bytes into chunks of at most about PANEL_BYTES."""
     if size.one_b:
         size = replace(size, batch=1, m=size.batch * size.m, one_a=size.batch == 1 and size.one_a)
     own_a = 0 if size.one_a else size.m * size.k
@@ -182,7 +182,7 @@ def cut(size: Dimensions, itemsize: int) -> Cut:
 
 
 def _fitting(length: int, nbytes: int, panel: int) -> int:
-    """How many of `length` rows or columns, of so many bytes each, make a panel of at most so many bytes."""
+    """The number of rows or columns of `nbytes` each in a panel of at most `panel` bytes, of `length` in all."""
     most = max(1, min(length, panel // max(nbytes, 1)))
     return most if most == length or most < _TILE else most - most % _TILE
 

@@ -1,6 +1,6 @@
-"""Vector operations of several jobs in one call: arrays end to end, or for a reduction all their rows.
+"""The batch of vector jobs in one call: their arrays end to end or, for a reduction, all their rows.
 
-A row's tree of sums depends on its length alone, so it is the same tree among other rows.
+The tree of a row's sums depends on its length alone, so other rows do not change it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from warpdesk_server.kernels.vector.spec import Reduction, rows
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
-    """One call for arrays of equal shape."""
+    """The one call that computes a vector operation for a batch of jobs with arrays of equal shape."""
     shape = jobs[0]["x"].shape
     if isinstance(params, Reduction):
         length = rows(params, shape)[1]

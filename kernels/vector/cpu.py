@@ -1,4 +1,4 @@
-"""Vector operations on all cores of the CPU: the reference for every other backend."""
+"""The vector operations on all cores of the CPU: the reference for every other backend."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,33 +18,33 @@ _AT_LEAST = 1 << 16  # elements: fewer are not worth another thread
 
 
 def add(params: Elementwise, x: Array, y: Array) -> Answer:  # noqa: ARG001
-    """x + y, of one shape and dtype."""
+    """The sum x + y of two arrays of equal shape and dtype, element by element."""
     return {"add": _each(loops.add, x, y)}
 
 
 def multiply(params: Elementwise, x: Array, y: Array) -> Answer:  # noqa: ARG001
-    """x * y, of one shape and dtype."""
+    """The product x * y of two arrays of equal shape and dtype, element by element."""
     return {"multiply": _each(loops.multiply, x, y)}
 
 
 def axpy(params: Axpy, x: Array, y: Array) -> Answer:
-    """alpha * x + y, rounded after each of the two."""
+    """The array alpha * x + y, rounded after the product and after the sum."""
     alpha = x.dtype.type(params.alpha)
     return {"axpy": _each(lambda *job: loops.axpy(alpha, *job), x, y)}
 
 
 def dot(params: Reduction, x: Array, y: Array) -> Answer:
-    """Sum of x * y in float64, of shape (1) or of x's without its last axis."""
+    """The dot product of x and y in float64; its shape is x's without the last axis, or (1)."""
     return {"dot": _added(params, loops.dots, x, y)}
 
 
 def sum(params: Reduction, x: Array) -> Answer:  # noqa: A001
-    """Sum of x in float64, of shape (1) or of x's without its last axis."""
+    """The sum of x in float64; its shape is x's without the last axis, or (1)."""
     return {"sum": _added(params, loops.sums, x)}
 
 
 def norm(params: Norm, x: Array) -> Answer:
-    """Norm of x in float64, of shape (1) or of x's without its last axis."""
+    """The norm of x in float64; its shape is x's without the last axis, or (1)."""
     if params.order == "l1":
         return {"norm": _added(params, loops.magnitudes, x)}
     if params.order == "linf":
@@ -56,17 +56,17 @@ def norm(params: Norm, x: Array) -> Answer:
 
 
 def min(params: Reduction, x: Array) -> Answer:  # noqa: A001
-    """Least of x, of its dtype and of shape (1) or of its without the last axis."""
+    """The minimum of x in its dtype; its shape is x's without the last axis, or (1)."""
     return {"min": _extreme(params, MIN, x)}
 
 
 def max(params: Reduction, x: Array) -> Answer:  # noqa: A001
-    """Greatest of x, of its dtype and of shape (1) or of its without the last axis."""
+    """The maximum of x in its dtype; its shape is x's without the last axis, or (1)."""
     return {"max": _extreme(params, MAX, x)}
 
 
 def _flat(array: Array) -> Array:
-    """All elements, read-only: Numba compiles again for every mixture of writable arrays and read-only memory maps."""
+    """The array flat and read-only: Numba compiles again for each mixture of writable and read-only arrays."""
     flat = np.asarray(array).reshape(-1)
     flat.flags.writeable = False
     return flat

@@ -1,7 +1,7 @@
-"""The compiled loops of the vector operations: each computes a share of the elements, or of the tiles, of an array.
+"""The compiled loops of the vector operations: each computes some of an array's elements, or of its tiles.
 
-Inputs are one-dimensional and read-only. Of reductions, `n` is the length of a row, `tiles` the tiles in one, `first`
-and `end` the tiles to do.
+Inputs are one-dimensional and read-only. In reductions, `n` is the length of a row, `tiles` the number of tiles in a
+row, and `first` to `end` are the tiles to compute.
 """
 
 from math import ldexp
@@ -39,14 +39,14 @@ def axpy(alpha, x, y, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, inline="always")
 def _place(n, tiles, tile):  # type: ignore[no-untyped-def]
-    """Where a tile begins, and how many elements it has."""
+    """The first element of a reduction's tile, and its number of elements."""
     within = tile % tiles * TILE
     return tile // tiles * n + within, min(TILE, n - within)
 
 
 @njit(cache=True, inline="always")
 def _width(count):  # type: ignore[no-untyped-def]
-    """How many lanes are not empty, made a power of two: halving the others would only add zeros."""
+    """The number of lanes of a tile to halve: those that are not empty, rounded up to a power of two."""
     width = 1
     while width < count and width < LANES:
         width *= 2
@@ -98,9 +98,9 @@ def magnitudes(x, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-def]
-    """Write the sums of (x 2^scale)^2, and the scales: powers of two that bring a tile's largest magnitude to [2, 4).
+    """Write each tile's sum of (x 2^scale)^2 and its scale, which brings the largest magnitude of the tile to [2, 4).
 
-    Where all are below 2^-1022, a normal number's least, the scale is the largest there is.
+    If all magnitudes are below 2^-1022, the least normal number, the scale is the largest possible.
     """
     lanes = np.empty(LANES)
     for tile in range(first, end):
@@ -113,7 +113,7 @@ def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-de
         exponent = int(largest >> _EXPONENT)
         scale = 1024 - exponent if exponent > 0 else 1023
         if exponent == 2047:
-            scale = 0  # a NaN, of which comes a NaN
+            scale = 0  # a NaN, so the sum is NaN
         factor = ldexp(1.0, scale)
         lanes[:width] = 0.0
         for line in range(start, start + count, LANES):
@@ -127,9 +127,9 @@ def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-de
 
 @njit(cache=True, nogil=True)
 def greatest(bits, sign, infinity, which, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
-    """Write the greatest key of each tile (kernels/vector/tiles.py): `bits` are the floats, integers of their size.
+    """Write the greatest key of each tile (kernels/vector/tiles.py); `bits` are the floats' bits as integers.
 
-    `sign` is the place of the highest bit, `infinity` the bits of that.
+    `sign` is the position of the highest bit, `infinity` the bits of infinity.
     """
     most = (np.int64(1) << np.int64(sign)) - np.int64(1) if sign < 63 else _MAGNITUDE
     flip = np.int64(-1) if which == MIN else np.int64(0)

@@ -1,4 +1,4 @@
-"""The vector operations: add, multiply and axpy of two arrays; dot, sum, norm, min and max of one."""
+"""The specification of the vector operations: add, multiply, axpy, dot, sum, norm, min and max of arrays."""
 
 from collections.abc import Mapping
 from math import prod
@@ -12,17 +12,17 @@ from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operat
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 
-# What is added up by itself before tiles are paired: part of what a sum is, and so of its bytes.
+# Elements of a tile, which is added up before tiles are paired. It defines a sum and decides bytes.
 TILE = 8192
 # Elements of one array in a chunk on a device; it changes no byte.
 CHUNK = 1 << 22
-_BATCHING = Batching(steps=2e6)  # above, arrays take longer to be joined than two claims
+_BATCHING = Batching(steps=2e6)  # above it, to join arrays takes longer than two claims
 
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 class Elementwise(Params):
-    """Nothing is to be chosen."""
+    """The parameters of an elementwise vector operation: none."""
 
 
 class Axpy(Params):
@@ -44,22 +44,22 @@ class Norm(Reduction):
 
 
 def rows(params: Reduction, shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many numbers are to be computed, and of how many elements each."""
+    """The number of results of a reduction, and the number of elements of each."""
     return (1, prod(shape)) if params.axis == "all" or len(shape) == 1 else (prod(shape[:-1]), shape[-1])
 
 
 def element_chunks(size: int, itemsize: int) -> Grid:
-    """Two arrays of `size` elements, the result written over one of them."""
+    """The grid of an elementwise operation: two arrays of `size` elements; the result overwrites one of them."""
     return Grid(chunks=-(-size // CHUNK), each=2 * min(size, CHUNK) * itemsize)
 
 
 def tiles_per_chunk(n: int) -> int:
-    """How many tiles of rows of n elements make a chunk."""
+    """The number of tiles in a reduction's chunk, for rows of n elements."""
     return max(1, CHUNK // min(n, TILE))
 
 
 def tile_chunks(count: int, n: int, bytes_of_element: int, bytes_of_tile: int) -> Grid:
-    """`count` rows of n elements in chunks of whole tiles: what is read of each element, and what comes of a tile."""
+    """The grid of a reduction: `count` rows of n elements in whole tiles, by bytes of an element and a tile."""
     tiles = count * -(-n // TILE)
     at_once = min(tiles, tiles_per_chunk(n))
     elements = min(at_once * min(n, TILE), count * n)
@@ -67,7 +67,7 @@ def tile_chunks(count: int, n: int, bytes_of_element: int, bytes_of_tile: int) -
 
 
 def result_bytes(params: Reduction) -> int:
-    """What comes of a tile: a number, and of an L2 norm its scale."""
+    """Bytes of a reduction's result for one tile: a number, and for an L2 norm its scale."""
     return 12 if isinstance(params, Norm) and params.order == "l2" else 8
 
 
@@ -82,13 +82,13 @@ def _reduction_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
 
 
 def _elementwise_cost(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The arrays and their result."""
+    """The cost of an elementwise operation: its arrays and their result."""
     x = inputs["x"]
     return Cost(bytes=3 * x.nbytes, work=float(x.size))
 
 
 def _reduction_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The arrays, what comes of each tile, and that once more while tiles are paired."""
+    """The cost of a reduction: its arrays, the results of tiles, and these once more while they are paired."""
     x = inputs["x"]
     count, n = rows(params, x.shape)
     return Cost(bytes=len(inputs) * x.nbytes + 36 * count * -(-n // TILE) + (1 << 16), work=float(x.size))

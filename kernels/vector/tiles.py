@@ -1,11 +1,12 @@
-"""What reductions on every backend share: rows cut into tiles, and one number of the results of a row's tiles.
+"""The part of vector reductions that all backends share: rows are cut into tiles, whose results become one number.
 
 A row of n elements is cut into tiles of 8192, the last one shorter. Lane l of 1024 adds the elements l, l + 1024, ...
-of its tile in this order, the lanes are added by halving, and the tiles of a row by pairs of neighbours
-(kernels/device/reduce.py): the shape of the tree depends on n alone, so nobody's share of the work changes a byte.
+of its tile in this order. The lanes are added by halving, and the tiles of a row by pairs of neighbours
+(kernels/device/reduce.py). The shape of this tree depends on n alone, so no distribution of the work changes a byte.
 
-Order and largest magnitude need no tree, since no rounding is in them. Floats are compared as integers of the same
-order, their bits with all but the sign inverted where it is set: -0.0 comes before +0.0, and NaN is made the greatest.
+Minimum, maximum and largest magnitude need no tree, since they do not round. Floats are compared as integers, by keys
+of the same order: if the sign bit is set, all other bits are inverted. So -0.0 comes before +0.0. NaN has the greatest
+key.
 """
 
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.device.reduce import pairwise_sum
 from warpdesk_server.kernels.vector.spec import TILE, Reduction, rows
 
-MAX, MIN, MAGNITUDE = range(3)  # what `keys` are looked for: as in vector.cu
+MAX, MIN, MAGNITUDE = range(3)  # which extreme to find: as in vector.cu
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Rows of n elements each, in tiles; `shape` is that of the answer."""
+    """The tiles of a reduction over rows of n elements each; `shape` is that of the result."""
 
     rows: int
     n: int
@@ -37,7 +38,7 @@ class Tiles:
         return self.rows * self.per_row
 
     def start(self, tile: int) -> int:
-        """Where a tile begins, in elements; that of the tile after the last is where all end."""
+        """The first element of a tile; for the tile after the last it is the number of all elements."""
         row, within = divmod(tile, self.per_row)
         return row * self.n + within * TILE
 
@@ -48,7 +49,7 @@ def cut(params: Reduction, x: NDArray[Any]) -> Tiles:
 
 
 def added(tiles: Tiles, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sums of all rows from those of their tiles."""
+    """The sums of all rows from the sums of their tiles."""
     return pairwise_sum(sums.reshape(tiles.rows, tiles.per_row).T).reshape(tiles.shape)
 
 
