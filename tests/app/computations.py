@@ -89,7 +89,7 @@ def compute(name: str, params: Any, arrays: Mapping[str, Any], seed: int | None)
 
 
 def work(queue: JobQueue, store: Store, job_id: str) -> None:
-    """Do as a worker does with one job: start, decode, compute, encode, commit."""
+    """Run one job as a worker does: start, decode, compute, encode, commit."""
     job = take(queue, job_id)
     request, attempt = job.request, job.attempt
     operation = COMPUTATIONS[request.operation]

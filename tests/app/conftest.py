@@ -26,20 +26,20 @@ from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.store.protocol import Store
 from warpdesk_server.workers.store.spool import SpoolStore
 
-# A submission with an answer that is an array and a number.
+# A submission whose result is an array and a number.
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}
 
 _factors = itertools.count(3)
 
 
 def unlike() -> dict[str, Any]:
-    """The like of it, but of no other: equal jobs that are not done yet are computed once."""
+    """A `SCALE` with a factor of its own. Equal jobs that are not done yet would be computed once."""
     return {**SCALE, "params": {"factor": float(next(_factors))}}
 
 
 @dataclass(frozen=True)
 class Live:
-    """A running API, and what a worker would hold beside it."""
+    """A running API, with the queue and the store that a worker of it would use."""
 
     http: httpx.Client
     url: str
@@ -50,7 +50,7 @@ class Live:
     redis_url: str
 
     def queued(self) -> tuple[int, list[bytes]]:
-        """What is enqueued: the queue's length and every job key."""
+        """The queue's length and every job key in Redis."""
         with connect(self.redis_url) as redis:
             return self.queue.length(), sorted([*redis.keys("warpdesk:job*"), *redis.keys("rq:job*")])
 
@@ -65,12 +65,12 @@ class Live:
 def live(
     home: Path, redis_url: str, operations: Mapping[str, Operation] = COMPUTATIONS, **settings: Any
 ) -> Iterator[Live]:
-    """Serve the API in a thread of this process; it is patient with a busy machine's Redis unless told otherwise."""
+    """Serve the API in a thread of this process. It waits 30 s for Redis, because the machine may be busy."""
     port = free_port()
     chosen = Settings(home=home, redis_url=redis_url, **{"redis_patience": 30.0, **settings})
     app = create_app(chosen, operations)
-    # log_config=None: uvicorn's own configuration closes every log handler of the process. absl's, which dp-accounting
-    # brings, closes its stream with it, and that is pytest's capture where a test imported absl.
+    # log_config=None: uvicorn's own configuration closes every log handler of the process. Where a test imported absl,
+    # which dp-accounting brings, its handler closes its stream too, and that stream is pytest's capture.
     config = uvicorn.Config(
         app, http=reception(chosen), port=port, log_config=None, log_level="warning", access_log=False, ws="none"
     )

@@ -1,4 +1,4 @@
-"""The audit log: no admin does anything that is not written down first."""
+"""The audit log: what an admin does is written before it is done."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def audit_lines(file: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def desk(serve_api: Callable[..., Any], tmp_path: Path) -> Iterator[Live]:
-    """A service whose caller is an admin, the key "boss"."""
+    """An API whose client has an admin's key, "boss"."""
     token = create_key(tmp_path / "home", "boss", ["admin"])
     with serve_api() as api:
         api.http.headers.update(bearer(token))

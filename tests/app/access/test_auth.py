@@ -1,4 +1,4 @@
-"""Whose request it is: keys, scopes, and what is served while there are no keys."""
+"""Authentication: keys, their scopes, and what is served while there are no keys."""
 
 import ctypes
 import hashlib
@@ -171,7 +171,7 @@ _AS_LOCAL = b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
 
 @contextmanager
 def made_by(user: int) -> Iterator[None]:
-    """Sockets that this thread makes in the block are that user's."""
+    """Context in which the sockets that this thread makes belong to that user."""
     if os.geteuid() != 0:
         pytest.skip("only root can make another user's socket")
     libc = ctypes.CDLL(None)
@@ -183,7 +183,8 @@ def made_by(user: int) -> Iterator[None]:
 
 
 def test_without_keys_another_user_of_the_machine_is_refused_whatever_is_sent(api: Any) -> None:
-    """nginx since 1.29.7 forwards by HTTP/1.1, with the host it forwards to and no header of its own."""
+    """A request that looks local proves nothing: nginx since 1.29.7 forwards by HTTP/1.1, with the upstream's host and
+    no header of its own."""
     with made_by(65534), connected(api) as connection:
         for _ in range(2):
             connection.sendall(_AS_LOCAL)
@@ -196,7 +197,7 @@ def test_without_keys_another_user_of_the_machine_is_refused_whatever_is_sent(ap
 
 
 def test_without_keys_a_sender_who_has_gone_is_nobody(api: Any) -> None:
-    """The kernel tells root for the user of a socket that was closed."""
+    """For a closed socket the kernel names root as its user."""
     before = api.queued()
     body = json.dumps(SCALE).encode()
     head = f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
@@ -462,7 +463,7 @@ def test_the_client_runs_a_job_with_a_key_that_has_no_more_than_it_needs(
 ) -> None:
     token = create_key(tmp_path / "home", "desk", scopes)
     with serve_api() as api, Client(api.url, token) as client:
-        with pytest.raises(JobTimeout) as late:  # nobody works here
+        with pytest.raises(JobTimeout) as late:  # there is no worker
             client.run("scale", values=[1.0, 2.0], factor=2.0, timeout=0.1, on_timeout="cancel")
 
         asked_for = "needs the scope 'cancel'"

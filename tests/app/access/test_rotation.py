@@ -1,4 +1,4 @@
-"""A key that is given another token stays the same owner, and nobody who holds either is refused meanwhile."""
+"""Rotation of keys: a key with a new token stays the same owner, and during the overlap both tokens are accepted."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_a_rotated_key_owns_what_it_owned(serve_api: Callable[..., Any], tmp_pat
 
 
 def test_rotation_under_load_refuses_nobody(serve_api: Callable[..., Any], tmp_path: Path) -> None:
-    """Eight callers ask all the time, half with the first token and half with whichever is the newest."""
+    """Eight callers send requests without a pause, four with the first token and four with the newest one."""
     tokens = [create_key(tmp_path / "home", "desk", ["submit", "read"])]
     file, key_id = tmp_path / "home" / "keys.json", tokens[0].split("_")[1]
     answers: list[tuple[int, int]] = []
@@ -126,7 +126,7 @@ def test_a_leaked_token_is_ended_at_once_by_an_overlap_of_nothing(
     file, key_id = tmp_path / "home" / "keys.json", first.split("_")[1]
     with serve_api() as api:
         second = rotate_key(file, key_id, 3600)
-        third = rotate_key(file, key_id, 0)  # cuts the overlap of the one before short, too
+        third = rotate_key(file, key_id, 0)  # ends the overlap of the token before it as well
         assert api.http.get("/v1/jobs", headers=bearer(third)).status_code == 200
 
         statuses = [api.http.get("/v1/jobs", headers=bearer(token)).status_code for token in (first, second)]

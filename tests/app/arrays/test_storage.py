@@ -1,5 +1,4 @@
-"""What a key may store, and how room comes back: quotas, the part of the disk that is kept free, a sweep without
-Redis."""
+"""Storage limits: quotas of keys, the part of the disk that is kept free, and how deletions and sweeps free room."""
 
 import asyncio
 import time
@@ -36,7 +35,7 @@ Keyed = dict[str, str]
 
 @pytest.fixture
 def keys(tmp_path: Path) -> tuple[Keyed, Keyed]:
-    """Headers of two keys of the home that `serve_api` serves."""
+    """Headers of two keys of the service that `serve_api` starts."""
     tokens = (create_key(tmp_path / "home", name, ["submit", "read", "cancel"]) for name in ("one", "two"))
     one, two = ({"Authorization": f"Bearer {token}"} for token in tokens)
     return one, two
@@ -47,7 +46,7 @@ def upload(api: Live, key: Keyed, size: int, fill: float = 1.0) -> httpx.Respons
 
 
 def draw(api: Live, key: Keyed, count: int) -> httpx.Response:
-    """A request of some 60 bytes whose result has 8 bytes for each count."""
+    """The response to a job whose request is some 60 bytes and whose result is 8 bytes for each count."""
     return api.http.post("/v1/jobs", json={"operation": "draw", "params": {"count": count}}, headers=key)
 
 
@@ -76,10 +75,10 @@ def test_a_key_stores_as_much_as_its_quota_and_another_key_is_not_hurt(
         assert f"its quota is {3 * MIB}" in refused.json()["detail"]
         assert 2 * MIB < took < 2 * MIB + 50_000
         assert not list((api.settings.store_directory / "uploads").iterdir())
-        assert upload(api, greedy, MIB, 2.0).status_code == 429  # it may not even begin
+        assert upload(api, greedy, MIB, 2.0).status_code == 429  # refused before its body is read
         assert upload(api, other, MIB).status_code == 201
         assert api.http.delete(first.headers["Location"], headers=greedy).status_code == 204
-        assert upload(api, greedy, MIB, 3.0).status_code == 201  # at once
+        assert upload(api, greedy, MIB, 3.0).status_code == 201  # the deletion freed its room at once
 
 
 def test_what_queued_jobs_will_write_counts_before_any_of_it_is_written(
@@ -87,15 +86,15 @@ def test_what_queued_jobs_will_write_counts_before_any_of_it_is_written(
 ) -> None:
     greedy, other = keys
     with serve_api(max_stored_bytes_per_key=10 * MIB, max_stored_bytes=15 * MIB) as api:
-        jobs = [draw(api, greedy, MIB // 2) for _ in range(3)]  # 4 MiB each
+        jobs = [draw(api, greedy, MIB // 2) for _ in range(3)]  # each result has 4 MiB
 
         assert [status_and_code(job)[0] for job in jobs] == [202, 202, 429]
         assert status_and_code(jobs[2]) == (429, "storage-quota")
         assert api.queue.length() == 2
-        assert status_and_code(draw(api, other, 7 * MIB // 8)) == (503, "storage-full")  # of all, 15 MiB
+        assert status_and_code(draw(api, other, 7 * MIB // 8)) == (503, "storage-full")  # the limit of all keys, 15 MiB
         assert draw(api, other, 1000).status_code == 202
 
-        fail(api.queue, jobs[0].json()["id"])  # and has no result
+        fail(api.queue, jobs[0].json()["id"])  # a failed job has no result
         wait_until(lambda: draw(api, greedy, MIB // 2).status_code == 202)
 
 
@@ -108,7 +107,7 @@ def test_a_result_counts_with_what_it_took_and_no_more_once_it_is_erased(
         before = stored(api, key)
         body = {"operation": "scale", "params": {"factor": 2.0, "window": 20}, "inputs": {"values": {"array": array}}}
         job = api.http.post("/v1/jobs", json=body, headers=key).json()["id"]
-        assert stored(api, key) - before > 38 * MIB  # declared: inputs, what is beside them, and the result
+        assert stored(api, key) - before > 38 * MIB  # the bytes of the job's declared cost
 
         work(api.queue, api.store, job)
 
@@ -166,12 +165,12 @@ def test_below_what_is_kept_free_nothing_is_stored_or_claimed_and_readiness_says
         assert (ready.status_code, ready.json()["status"]) == (503, "unavailable")
         kept = f"The disk of the store has less free than is kept for Redis and the ledger, {1 << 60} bytes"
         assert ready.json()["reasons"][0] == kept
-        assert ready.json()["store_free_bytes"].bit_count() == 1  # its digits would tell what others store
+        assert ready.json()["store_free_bytes"].bit_count() == 1  # rounded, so that it does not show what others store
         metrics = api.http.get("/metrics").text
         assert f"warpdesk_store_kept_free_bytes {float(1 << 60)}" in metrics
         assert "warpdesk_store_free_bytes" in metrics
     store = SpoolStore(tmp_path / "store", kept_free=1 << 60)
-    assert "kept for Redis and the ledger" in (store.trouble() or "")  # so that its worker claims nothing
+    assert "kept for Redis and the ledger" in (store.trouble() or "")  # the reason why its worker claims nothing
     with pytest.raises(OSError, match=r"would not leave"):
         store.require_room(1)
 
@@ -183,7 +182,7 @@ def test_an_upload_in_either_order_leaves_what_is_kept_free(tmp_path: Path, orde
 
     def open_writer(dtype: DType, shape: tuple[int, ...]) -> ArrayWriter:
         writer = store.writer("key", dtype, shape, 60.0)
-        writer._kept_free = 1 << 60  # others took the room after it began
+        writer._kept_free = 1 << 60  # others filled the disk after the upload began
         return writer
 
     upload = NpyUpload(open_writer, MIB, len(content))
@@ -252,7 +251,7 @@ def test_an_array_is_deleted_without_redis_where_no_job_can_be_reading_it(
 
 
 def test_a_store_of_an_earlier_release_is_counted(tmp_path: Path) -> None:
-    before = SpoolStore(tmp_path / "store")  # counts nothing
+    before = SpoolStore(tmp_path / "store")  # without a quota, as an earlier release: it counts nothing
     with before.writer("key_a", "uint8", (10_000,), 60.0) as writer:
         writer.take(bytes(10_000))
         array = writer.commit(has_nan=False, has_inf=False).id
@@ -263,7 +262,7 @@ def test_a_store_of_an_earlier_release_is_counted(tmp_path: Path) -> None:
 
     assert store.stored("key_a")[0] == 3 * 4096 + 4096
     assert [found.id for _, found in store.arrays("key_a", 10)] == [array]
-    assert not store.unread("key_a", array)  # a job that was queued before may read it
+    assert not store.unread("key_a", array)  # a job that was queued earlier may read it
     store.close()
 
 
@@ -273,7 +272,7 @@ def test_a_key_without_room_to_store_an_input_again_is_told_so(
     with serve_api() as api:
         store, jobs = api.app.state.services.store, api.app.state.services.queue.jobs
 
-        def gone(job: JobRequest, *_: object) -> None:  # its array was deleted since it was stored
+        def gone(job: JobRequest, *_: object) -> None:  # as if the input was deleted after it was stored
             full = store.stored("local")[0]
             monkeypatch.setattr(store._usage, "quota", Quota(full, full))
             raise InputsGone(*job.inputs.values())

@@ -1,4 +1,4 @@
-"""Arrays over HTTP: what goes in comes out, and whatever lies is refused with its numbers."""
+"""Arrays over HTTP: an upload comes back as it was, and a malformed one is refused with the numbers."""
 
 import asyncio
 import io
@@ -123,7 +123,7 @@ def test_an_array_may_come_in_chunks_without_a_length(api: Live) -> None:
 
 
 def test_an_upload_whose_client_goes_away_leaves_nothing(serve_api: Callable[..., Any]) -> None:
-    content = npy(np.arange(2_000_000.0))  # so much is written before the end has come
+    content = npy(np.arange(2_000_000.0))  # so large that a part is written before the end of the body arrives
     head = "PUT /v1/arrays HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-npy\r\n"
     head += f"Content-Length: {len(content)}\r\n\r\n"
 
@@ -187,7 +187,7 @@ def test_a_job_whose_array_is_deleted_while_it_is_looked_at_is_refused_until_it_
     content = npy([1.0, 2.0, 10.0])
     array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
     body = {"operation": "scale", "params": {"factor": 1.0}, "inputs": {"values": {"array": array_id}}}
-    assert api.queue.forbid("local", array_id)  # as a delete begins
+    assert api.queue.forbid("local", array_id)  # the first step of a deletion
 
     refused = api.http.post("/v1/jobs", json=body)
     api.http.put("/v1/arrays", content=content, headers=NPY)
@@ -202,7 +202,7 @@ def test_a_job_whose_array_is_deleted_while_it_is_looked_at_is_refused_until_it_
 
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """What happens once, in the next submission, after its inputs were found and before it is queued."""
+    """Calls to make once, in the next submission: after its inputs were found and before the job is queued."""
     keep, happens = operations.keep_inputs, list[Callable[[], object]]()
 
     def keep_inputs(*arguments: Any) -> Any:
@@ -237,7 +237,7 @@ def test_a_job_whose_array_is_deleted_after_it_was_found_is_refused(
 def test_a_job_whose_array_was_deleted_long_ago_but_after_it_was_found_is_refused(
     api: Live, between: list[Callable[[], object]]
 ) -> None:
-    """Its submission stood still for so long, as before a disk that hangs, that Redis forgot of the deletion."""
+    """The submission stalled, as on a disk that hangs, until Redis no longer had the note of the deletion."""
     array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 16.0]), headers=NPY).json()["id"]
 
     def long_ago() -> None:
@@ -253,7 +253,7 @@ def test_a_job_whose_array_was_deleted_long_ago_but_after_it_was_found_is_refuse
 def test_a_job_whose_array_is_uploaded_again_and_deleted_at_once_is_refused(
     api: Live, between: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The upload has jobs read the array again only after the deletion, when it is not there any more."""
+    """The upload allows jobs to read the array again. Here that happens only after the deletion, when it is gone."""
     content = npy([1.0, 2.0, 17.0])
     array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
     allow = Services.allow
@@ -306,7 +306,7 @@ def test_numbers_in_a_body_are_taken_though_the_same_are_being_deleted_as_an_arr
     assert api.queue.forbid("local", array_id)
 
     job_id = api.submit(operation="scale", params={"factor": 1.0}, inputs={"values": {"data": [1.0, 2.0, 11.0]}})
-    api.store.delete("local", array_id)  # as it ends
+    api.store.delete("local", array_id)  # the last step of the deletion
 
     work(api.queue, api.store, job_id)
     result = api.http.get(f"/v1/jobs/{job_id}/result").json()
@@ -357,7 +357,7 @@ def test_a_secret_that_is_uploaded_again_is_not_erased_for_a_job_that_was_done_b
     wait_until(lambda: time.time() > (record.ended_at or 0))
     api.http.put("/v1/arrays", content=content, headers=NPY)
 
-    asyncio.run(erase_secrets(api.app.state.services, record))  # as the API does once it hears of it
+    asyncio.run(erase_secrets(api.app.state.services, record))  # as the API does at the event of the cancel
 
     assert api.store.find("local", seeds) is not None
 
@@ -545,7 +545,7 @@ def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dt
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(noise=st.binary(max_size=300), keep=st.integers(0, 160), position=st.integers(0, 200))
-@example(noise=b"\x1c", keep=1, position=npy(np.arange(5.0)).index(b"}") + 1)  # a space to strip alone
+@example(noise=b"\x1c", keep=1, position=npy(np.arange(5.0)).index(b"}") + 1)  # str.strip takes it for a space
 def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
     api: Live, noise: bytes, keep: int, position: int
 ) -> None:
@@ -618,8 +618,10 @@ def test_lists_that_are_no_array_are_refused(data: object, dtype: Any, pointer: 
 
 
 def stored_files(api: Live) -> list[str]:
-    """Every file of arrays and results, half-written ones included. An owner's name, which the first upload writes, is
-    not, nor are the files that count what is stored, which come and go each second."""
+    """Every file of arrays and results, half-written ones included.
+
+    Without the owner's name, which the first upload writes, and the counts of stored bytes, which change each second.
+    """
     root = api.settings.store_directory
     return sorted(
         os.path.join(folder, file)  # noqa: PTH118
@@ -688,6 +690,6 @@ def test_a_delete_among_many_downloads_cuts_none_of_them(api: Live) -> None:
 
 
 def _uploaded(api: Live) -> str:
-    """Where an array of four numbers lies."""
+    """The path of an uploaded array of four numbers."""
     stored = api.http.put("/v1/arrays", content=npy(np.arange(4.0)), headers=NPY).json()
     return f"/v1/arrays/{stored['id']}"

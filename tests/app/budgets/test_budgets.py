@@ -75,7 +75,7 @@ def submit(http: httpx.Client, body: dict[str, Any], key: str) -> httpx.Response
 
 
 def queued(http: httpx.Client, body: dict[str, Any], key: str) -> str:
-    """The id of the job that it becomes."""
+    """The id of the job that is submitted."""
     answer = submit(http, body, key)
     assert answer.status_code == 202, answer.text
     job_id: str = answer.json()["id"]
@@ -105,7 +105,7 @@ def test_ten_releases_of_a_tenth_fit_and_the_eleventh_is_refused_with_what_remai
 def test_the_ledger_goes_on_after_a_refusal(desk: Live) -> None:
     budget = create(desk.http)["id"]
     assert submit(desk.http, release(budget, "2"), "on-1").status_code == 409
-    assert submit(desk.http, release(budget, "1"), "on-1").status_code == 202  # a refusal takes no key either
+    assert submit(desk.http, release(budget, "1"), "on-1").status_code == 202  # a refusal uses up no idempotency key
 
 
 def test_a_number_is_charged_as_it_is_written_and_not_as_the_float_beside_it(desk: Live) -> None:
@@ -134,7 +134,7 @@ def test_the_same_request_is_charged_once_though_redis_has_forgotten_it(desk: Li
     again = submit(desk.http, release(budget), "forgotten")
     assert (again.status_code, again.json()["id"]) == (202, first["id"])
     assert again.headers["idempotent-replayed"] == "true"
-    assert desk.queue.get(first["id"]) is not None  # it is queued again
+    assert desk.queue.get(first["id"]) is not None  # the job is queued again
     assert budget_of(desk.http, budget)["spent"]["epsilon"] == "0.1"
 
 
@@ -184,7 +184,7 @@ def test_a_job_that_is_canceled_before_anyone_claimed_it_is_refunded(desk: Live)
     assert budget_of(desk.http, budget)["remaining"]["epsilon"] == "1"
     kinds = [entry["kind"] for entry in desk.http.get(f"/v1/budgets/{budget}/history").json()["entries"]]
     assert kinds == ["charge", "refund"]
-    # The key still has its canceled job: the same request is no new release.
+    # The idempotency key still names the canceled job: the same request is no new release.
     assert submit(desk.http, release(budget), "canceled").json()["status"] == "canceled"
 
 
@@ -419,7 +419,7 @@ def test_one_charge_that_cannot_be_looked_after_keeps_no_other_waiting(desk: Liv
         connection.exec_driver_sql("UPDATE charge_outbox SET job = '{' WHERE job_id = ?", (first,))
     _look_once(desk)
     assert (desk.queue.get(first), desk.queue.get(second) is not None) == (None, True)
-    with state.database.begin() as connection:  # for the tests that come after this one
+    with state.database.begin() as connection:  # cleans up for the tests after this one
         connection.exec_driver_sql("DELETE FROM charge_outbox WHERE job_id = ?", (first,))
 
 
@@ -439,13 +439,13 @@ def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypat
     monkeypatch.setattr(ledger_calls, "PATIENCE", 15.0)
     other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
     del other["params"]["budget"]
-    # A Redis of its own: threads whose callers have gone charge and queue all the same, in the next test's otherwise.
+    # A Redis of its own: threads go on after their callers have gone, and would queue jobs in the next test's Redis.
     with (
         RedisServer(tmp_path / "redis") as server,
         live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
     ):
         budget = create(api.http)["id"]
-        with ThreadPoolExecutor(60) as threads, api.app.state.services.database.begin():  # nobody else may write
+        with ThreadPoolExecutor(60) as threads, api.app.state.services.database.begin():  # holds the write lock
             held = [
                 threads.submit(httpx.post, f"{api.url}/v1/jobs", json=release(budget, "0.01"), timeout=60,
                                headers={"Idempotency-Key": f"held {at}"})
@@ -481,7 +481,7 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
             answer = httpx.post(f"{api.url}/v1/jobs", json=release(budget, "0.01"), timeout=60, headers=key)
             return str(answer.json().get("code"))
 
-        with ThreadPoolExecutor(LEDGER_THREADS) as threads, database.begin():  # nobody else may write
+        with ThreadPoolExecutor(LEDGER_THREADS) as threads, database.begin():  # holds the write lock
             for wave in range(3):
                 refused = set(threads.map(give_up, range(8 * wave, 8 * wave + 8)))
                 assert refused == {"ledger-unavailable"}
@@ -604,7 +604,7 @@ def test_a_ledger_that_was_put_back_under_a_running_service_is_charged_nothing(t
         database, file = api.app.state.services.database, tmp_path / "home" / "ledger.db"
 
         def closed() -> bool:
-            """Its log is in the file, which the last connection does that is closed; a collector may have another."""
+            """Whether SQLite's log is merged into the file: by the last connection to close, perhaps a collector's."""
             database.dispose()
             return not file.with_name("ledger.db-wal").exists()
 
@@ -622,7 +622,7 @@ def test_a_ledger_that_was_put_back_under_a_running_service_is_charged_nothing(t
 
 
 def _answer(ledger: Ledger, request: Any) -> None:
-    """Claim and release its charge, as a worker does."""
+    """Claim and release the request's charge, as a worker does."""
     ledger.charges.claim(
         request.charge.id,
         operation="dp_noise",

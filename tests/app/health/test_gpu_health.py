@@ -1,4 +1,4 @@
-"""The routes of health with a real worker whose GPU's driver is played: all that is known, and never a wait for it."""
+"""The routes of health with a real worker and a played driver: they report all readings and never wait for it."""
 
 import json
 import time
@@ -24,7 +24,7 @@ ROUTES = ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")
 
 @pytest.fixture
 def watched(redis_url: str, tmp_path: Path) -> Iterator[tuple[Live, Path]]:
-    """An API, a worker on a stand-in, and the script that plays the driver."""
+    """An API with a worker on a stand-in for a GPU, and the script that plays the driver."""
     script = tmp_path / "script.json"
     script.write_text(SCRIPT.read_text())
     with live(tmp_path / "api", redis_url, OPERATIONS) as api:
@@ -73,7 +73,7 @@ def test_no_route_of_health_waits_for_a_driver_that_hangs_and_all_tell_what_was_
             # After ten seconds of hanging the GPU is left alone, and the worker is not ready for a moment.
             assert answer.status_code in (200, 503), answer.text
     play(script)  # lets the call return, and the worker's thread end
-    assert max(waited) < 2.0  # where one waited for the driver it would be for ever
+    assert max(waited) < 2.0  # the driver does not return until `play` below
     assert hung["state"] == "degraded"
     assert "the driver hangs: nvmlDeviceGetMemoryInfo has not returned" in hung["reason"]
     assert hung["driver"]["age_seconds"] > health["driver"]["age_seconds"]
@@ -102,7 +102,7 @@ def test_no_route_of_health_waits_for_a_driver_that_hangs_and_all_tell_what_was_
     assert memory["age_seconds"] < 60
 
 
-# As 0.5 wrote it.
+# A worker's report as release 0.5 wrote it.
 EARLIER: dict[str, Any] = {
     "name": "host-7-ab12", "host": "host", "pid": 7, "child_pid": 8, "state": "ready",
     "device": {"backend": "gpu", "name": "NVIDIA H200", "reason": None, "architecture": "sm_90",

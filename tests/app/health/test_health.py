@@ -1,4 +1,4 @@
-"""Health, metrics and the service without its Redis: what is said is what is."""
+"""Health, metrics, and what the service reports while its Redis or its store fails."""
 
 import asyncio
 import concurrent.futures
@@ -54,7 +54,7 @@ def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> Worker
 
 
 def judged(answer: httpx.Response) -> dict[str, Any]:
-    """What it says beside the free bytes of this machine's disk."""
+    """The body without the free bytes of this machine's disk."""
     whole: dict[str, Any] = answer.json()
     assert whole.pop("store_free_bytes") > 0
     return whole
@@ -110,7 +110,7 @@ def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(
         api.queue.report(replacing.model_copy(update={"last_fault": "error 700"}), ttl=60)
         after_a_fault = api.http.get("/readyz")
         api.queue.report(replacing, ttl=60)
-        monkeypatch.setattr(endpoints, "_REPLACING_SECONDS", 0.0)  # it has taken longer than that
+        monkeypatch.setattr(endpoints, "_REPLACING_SECONDS", 0.0)  # any replacement takes longer
         at_last = api.http.get("/readyz")
 
         assert (at_first.status_code, at_first.json()["status"]) == (200, "degraded")
@@ -292,7 +292,7 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
     )
 
 
-# What tells nothing of the jobs of others, whatever is read.
+# Fields that reveal nothing of other keys' jobs, whatever their values.
 STEADY = {
     "device": {"worker", "host", "name", "uuid", "state", "since", "next_probe_at", "breakers", "slot",
                "dollars_per_hour", "driver"},
@@ -517,7 +517,7 @@ def test_a_redis_that_hangs_is_a_503_and_not_a_hang(tmp_path: Path, serve_api: C
 
 @dataclass
 class SlowStore:
-    """A store on a disk that takes its time."""
+    """A store on a slow disk."""
 
     store: Store
     seconds: float
@@ -625,7 +625,7 @@ def redis_pid(api: Any) -> int:
 def test_the_api_stops_though_a_task_swallows_its_cancel(
     serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As redis-py's may at a new connection; of 4,180 subscriptions that Redis refused 20 did."""
+    """As redis-py's task may at a new connection: 20 of 4,180 subscriptions that Redis refused did."""
 
     async def stubborn(_: object) -> None:
         with suppress(asyncio.CancelledError):
@@ -634,4 +634,4 @@ def test_the_api_stops_though_a_task_swallows_its_cancel(
 
     monkeypatch.setattr(background, "_turn", stubborn)
     with serve_api():
-        pass  # its end is waited for, 20 seconds at most
+        pass  # `serve_api` waits for the API to end

@@ -22,7 +22,7 @@ SIZE = 100_000  # bytes of a body
 
 @contextmanager
 def half_sent(api: Live, key: str, count: int, framing: str) -> Iterator[list[socket.socket]]:
-    """Connections on which half a CSV was sent."""
+    """Connections that have sent half of a CSV."""
     head = f"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: text/csv\r\n"
     half = b"1\n" * (SIZE // 4)
     sent = half if "Length" in framing else b"%x\r\n%s\r\n" % (len(half), half)

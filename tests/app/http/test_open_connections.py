@@ -154,7 +154,7 @@ def test_an_answer_that_nobody_reads_is_given_up(serve_api: Callable[..., Live])
 
 
 def has_both_ends(connection: socket.socket) -> bool:
-    """Whether the other end, on this machine, is open too: it may be closed while bytes are still on their way."""
+    """Whether the server's end is open. It may be closed while bytes are still on their way to this one."""
     ends = [f":{address[1]:04X}" for address in (connection.getpeername(), connection.getsockname())]
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
     return any(line[1].endswith(ends[0]) and line[2].endswith(ends[1]) and line[3] == "01" for line in lines)
@@ -162,7 +162,7 @@ def has_both_ends(connection: socket.socket) -> bool:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service without a worker and with 150 connections, that was started with a low soft limit of open files."""
+    """A service of 150 connections at most, without a worker, started with a low soft limit of open files."""
     raise_file_limit()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     home = tmp_path_factory.mktemp("small") / "home"
@@ -173,7 +173,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         started = serve(
             home,
             "--no-worker",
-            ready=False,  # it never is without a worker
+            ready=False,  # without a worker it never becomes ready
             WARPDESK_MAX_CONNECTIONS="150",
             WARPDESK_MAX_CSV=str(4 * MIB),
             WARPDESK_MAX_BUFFERED_PER_KEY=str(8 * MIB),
@@ -195,7 +195,7 @@ def api_process(service: Service) -> int:
 
 
 def memory(pid: int) -> int:
-    """The most that a process has had in memory, in bytes."""
+    """The peak memory of a process, in bytes."""
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
 
@@ -213,7 +213,7 @@ def test_half_open_connections_and_half_sent_bodies_keep_nobody_from_being_serve
     before = memory(api_process(small))
     with connections(small.url, 300) as half_open, connections(small.url, 120) as half_sent:
         for number, connection in enumerate(half_open):
-            with suppress(ConnectionError):  # of one that has made room already
+            with suppress(ConnectionError):  # a connection that was closed to make room
                 connection.sendall((b"", b"GET /v1/jobs HTTP/1.1\r\nHost: loc", b"\r\n")[number % 3])
         for number, connection in enumerate(half_sent):
             connection.sendall((csv, array)[number % 2])
@@ -247,7 +247,7 @@ def half_of(media_type: str, length: int, half: bytes, key: str) -> bytes:
 
 
 def status_of(connection: socket.socket) -> int:
-    """The status that was answered, or 0."""
+    """The status of the response, or 0 while there is none."""
     with suppress(BlockingIOError, ConnectionError):
         return int(connection.recv(65536).split()[1])
     return 0

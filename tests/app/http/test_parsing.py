@@ -1,4 +1,4 @@
-"""What a body may make the service do before it is refused: no more memory, objects or sentences than a few limits."""
+"""What parsing a body costs before it is refused: memory, objects and sentences are bounded."""
 
 import threading
 import tracemalloc
@@ -32,7 +32,7 @@ WIDE_ROW = ",".join(["1.5"] * 10_000).encode() + b"\n"
 
 
 class Peak:
-    """The most memory that this process, the API within it, had since here beyond what it has here."""
+    """How far the peak memory of this process rises from now on. The API runs in this process."""
 
     def __init__(self) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
@@ -53,7 +53,7 @@ def csv_processes() -> list[psutil.Process]:
         try:
             if table.__file__ in child.cmdline():
                 found.append(child)
-        except psutil.Error:  # it has ended
+        except psutil.Error:  # the process has ended
             continue
     return found
 
@@ -146,7 +146,7 @@ def test_small_and_large_csv_files_are_answered_alike(
 
 
 class Reading:
-    """Large CSV files that are read, each until it is let go on."""
+    """Large CSV files being read. Each read stops until `let_go_on` releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = list[str]()  # the first character of each
@@ -216,7 +216,7 @@ def test_keys_with_many_large_csv_files_keep_another_from_its_turn_no_longer_tha
         wait_until(lambda: waiting.total() == 17)
         reading.let_go_on(3)
         wait_until(lambda: len(reading.begun) == 5)
-        served = reading.begun[2:]  # one of each, since those came earlier
+        served = reading.begun[2:]  # one of each key: those of keys 1 and 2 came earlier
         reading.let_go_on(14)
         assert {answer.result().status_code for answer in sent} == {201}
 

@@ -1,4 +1,4 @@
-"""Bytes on a connection, as a client may cut them."""
+"""Requests whose bytes arrive in pieces, cut wherever a client may cut them."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ from warpdesk_server.app.kit.errors import MEDIA_TYPE
 
 
 def upload(framing: str) -> bytes:
-    """The head of an upload that closes the connection behind it."""
+    """The head of an upload that asks for the connection to be closed afterwards."""
     head = "PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
     return f"{head}{framing}\r\nConnection: close\r\n\r\n".encode()
 
@@ -199,14 +199,14 @@ def refused(framing: str = "") -> bytes:
 
 
 def send_in_pieces(connection: socket.socket, body: bytes, piece: int = 50_000) -> None:
-    """As a client sends that does not listen meanwhile, and so slowly that the answer is there before the end."""
+    """Send a body without reading meanwhile, so slowly that the response is there before the end of the body."""
     for start in range(0, len(body), piece):
         connection.sendall(body[start : start + piece])
         time.sleep(0.005)
 
 
 def one_answer(connection: socket.socket) -> tuple[bytes, bytes]:
-    """The head and the body of the next answer."""
+    """The head and the body of the next response."""
     reader = connection.makefile("rb")
     head = b"".join(iter(reader.readline, b"\r\n"))
     length = re.search(rb"(?i)content-length: (\d+)", head)

@@ -1,4 +1,4 @@
-"""What OpenTelemetry gets of the API where a machine has it configured: nothing."""
+"""OpenTelemetry gets nothing from the API, even where the machine has it configured."""
 
 import json
 import os
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_api_gives_opentelemetry_no_span_no_metric_and_no_log(tmp_path: Path, redis_url: str) -> None:
-    """A span of a request that waits for a private job is that job's time, which tells of its noise."""
+    """The span of a request that waits for a private job would reveal the job's time, which depends on its noise."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -29,7 +29,7 @@ HIDE = {"operation": "hide", "params": {"count": 3}, "inputs": {"values": {"data
 
 
 class Kept:
-    """The three in-memory exporters of this process."""
+    """What the three in-memory exporters of this process have received."""
 
     def __init__(self) -> None:
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()

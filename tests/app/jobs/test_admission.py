@@ -1,4 +1,4 @@
-"""Who is let in: bounds, quotas, memory and deadlines, and what a refusal costs."""
+"""Admission control: bounds, quotas, memory and deadlines, and what a refusal costs."""
 
 import asyncio
 import concurrent.futures
@@ -39,7 +39,7 @@ def submitted(api: Live, **wishes: Any) -> Any:
 
 
 def problem(connection: socket.socket) -> str:
-    """The answer that is a problem document; its head and body may come one after the other."""
+    """The response, a problem document. Its head and body may arrive one after the other."""
     answer = ""
     while not answer.endswith("}") and (more := connection.recv(10_000).decode()):
         answer += more
@@ -219,7 +219,7 @@ def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
     free, real = threading.Event(), operations.check
 
     def check(desk: Any, owner: str, body: Any) -> Any:
-        if owner == busy.split("_")[1]:  # what it sends takes long to check
+        if owner == busy.split("_")[1]:  # checking a submission of the busy key takes long
             assert free.wait(60)
         return real(desk, owner, body)
 
@@ -245,7 +245,7 @@ def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
     with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
         wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
         job_id = api.submit(**SCALE)
-        redis.setrange("ballast", 20_000_000, b"x")  # beside which the server's own ups and downs are small
+        redis.setrange("ballast", 20_000_000, b"x")  # so much that changes of the server's own memory do not matter
         redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.9))
         wait_until(lambda: api.app.state.services.admission.troubles())
 
@@ -268,7 +268,7 @@ def test_a_redis_without_memory_is_no_fault_of_ours(tmp_path: Path, serve_api: C
         redis.setrange("ballast", 2_000_000, b"x")
         redis.config_set("maxmemory", "1mb")
 
-        refused = [submitted(api) for _ in range(3)]  # by Redis, and by what was seen of it
+        refused = [submitted(api) for _ in range(3)]  # by Redis, then by the last look at Redis
         redis.config_set("maxmemory", 0)
 
         assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(503, "queue-memory")}
@@ -289,7 +289,7 @@ def test_while_redis_is_known_to_hang_nobody_waits_for_it(tmp_path: Path, serve_
             os.kill(pid, signal.SIGCONT)
 
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
-        assert refused.json()["detail"] == "Redis cannot be used: TimeoutError"  # as the last look found, not this one
+        assert refused.json()["detail"] == "Redis cannot be used: TimeoutError"  # found by the last look
         assert (refused.headers["Retry-After"], durability) == ("1", "unknown")
         wait_until(lambda: submitted(api).status_code == 202)
 
@@ -343,8 +343,8 @@ def test_a_deadline_is_tried_while_nothing_is_known_and_where_nobody_is_ahead(se
     [
         ("a", "realtime", 2),
         ("b", "realtime", 1),
-        ("a", "batch", 2 + 100 + 3),  # its own, and all of the one that has fewer
-        ("b", "batch", 2 + 3 + 4),  # as many of the burst as it has itself, and one more
+        ("a", "batch", 2 + 100 + 3),  # its own jobs, and all of the key that has fewer
+        ("b", "batch", 2 + 3 + 4),  # of the burst as many jobs as it has itself, and one more
         ("c", "batch", 2 + 1 + 1),
         ("c", "research", 2 + 103),
     ],

@@ -1,4 +1,4 @@
-"""Identical jobs of one key that are not done yet: computed once, and each caller sees its own."""
+"""Identical jobs of one key that are not done yet are computed once, and each caller sees a job of its own."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -18,7 +18,7 @@ DIED = Failed(code="worker-died", message="the worker's process ended 3 times wh
 
 
 def give_up(api: Live, job_id: str) -> None:
-    """Let it end its worker as often as a job may."""
+    """Have the job end its worker until it is a dead letter."""
     for strike in range(1, MAX_STRIKES + 1):
         ended = finish(api.queue, take(api.queue, job_id), how="struck", reason="its worker died", failure=DIED)
         assert ended == ("dead" if strike == MAX_STRIKES else "queued")

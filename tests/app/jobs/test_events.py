@@ -32,7 +32,7 @@ FAILED = Failed(code="operation-error", message="it failed after 3 steps")
 
 @dataclass(frozen=True)
 class StreamEvent:
-    """One event as it came."""
+    """One event as a client receives it."""
 
     id: str
     event: str
@@ -63,7 +63,7 @@ class Stream:
         return list(itertools.islice(self, count))
 
     def comment(self) -> None:
-        """Read until something comes; it must be a comment."""
+        """Read until the next line that is not empty, which must be a comment."""
         before = self.comments
         for line in self._lines:
             if line:
@@ -258,7 +258,7 @@ def test_a_reader_that_is_slow_misses_nothing_and_fills_no_memory(api: Live) -> 
         wait_until(lambda: completions._feeds.get(job_id))
         (feed,) = completions._feeds[job_id]
         with connect(api.redis_url) as redis:
-            for number in range(2, 402):  # more than the sockets and buffers in between hold
+            for number in range(2, 402):  # more than the sockets and buffers hold
                 name = "progress" if number < 401 else "canceled"
                 event = {"job": job_id, "number": number, "event": name, "at": 1.0, "attempt": 1, "reason": "x" * 65536}
                 redis.xadd(events_key(job_id), {"event": json.dumps(event)}, id=f"{number}-0")
@@ -307,7 +307,7 @@ def test_who_goes_away_is_forgotten(api: Live) -> None:
 
 
 def test_what_happens_while_the_subscription_is_cut_is_told_when_it_is_back(api: Live) -> None:
-    """redis-py connects and subscribes again without a word, so that what was published meanwhile is lost."""
+    """redis-py connects and subscribes again silently. What was published meanwhile is lost to it."""
     first, second = api.submit(**SCALE), api.submit(**SCALE)
 
     with (
@@ -318,7 +318,7 @@ def test_what_happens_while_the_subscription_is_cut_is_told_when_it_is_back(api:
         events = stream.take(1)
         waiter = pool.submit(api.http.get, f"/v1/jobs/{second}", headers={"Prefer": "wait=50"})
         wait_until(lambda: api.app.state.services.completions._watches.get(second))
-        with redis.pipeline() as pipe:  # no time between the cut and what is missed
+        with redis.pipeline() as pipe:  # the pipeline leaves no time to subscribe again before the jobs end
             pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             pipe.execute()
         for job_id in (first, second):
@@ -370,21 +370,21 @@ def test_streams_end_at_once_when_the_api_is_told_to_stop(redis_url: str, tmp_pa
                     stream = Stream(response)
                     assert names(stream.take(1)) == [("1", "queued")]
                     process.send_signal(signal.SIGTERM)
-                    assert list(stream) == []  # ended as the protocol says, not cut
+                    assert list(stream) == []  # ended by the last chunk, not cut off
         finally:
             assert stop(process, 20) in (0, -signal.SIGTERM)
-    assert "Cancel" not in log.read_text()  # as uvicorn says of what it waited for in vain
+    assert "Cancel" not in log.read_text()  # uvicorn's message for a request it had to cancel
 
 
 def counted(api: Live, operation: str) -> bool:
-    """Whether one job of it was counted as canceled."""
+    """Whether one job of the operation was counted as canceled."""
     labels = f'operation="{operation}",queue="batch",reason="",state="canceled"'
     line = f"warpdesk_jobs_finished_total{{{labels}}} 1.0"
     return line in api.http.get("/metrics").text
 
 
 def test_a_record_that_cannot_be_read_keeps_nobody_else_from_being_told(serve_api: Callable[..., Any]) -> None:
-    """Such as one that a later release wrote."""
+    """For example a record that a later release wrote."""
     with serve_api(event_comment_seconds=3600) as api, connect(api.redis_url) as redis:
         odd, job_id = api.submit(**SCALE), api.submit(**unlike())
         redis.hset(job_key(odd), mapping={"state": "succeeded", "attempt": "first"})

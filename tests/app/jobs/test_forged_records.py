@@ -1,4 +1,4 @@
-"""What a worker's account of Redis writes of other jobs than its own, and what the service makes of that."""
+"""Forged records: what a worker's account of Redis can write about other jobs is not believed."""
 
 import json
 import time
@@ -32,7 +32,7 @@ HIDES = {"id": INVENTED, "operation": "hide", "params": {"count": 1}}
 
 @dataclass
 class Forger:
-    """Who has a key, and a worker's key and account of Redis; and an owner who knows nothing of that."""
+    """An attacker with a key, a worker's key and account of Redis; and the owner who is attacked."""
 
     api: Live
     redis: redis.Redis
@@ -41,13 +41,13 @@ class Forger:
     owner: httpx.Client
 
     def answered(self, owner: httpx.Client) -> str:
-        """A job of the owner that has an answer."""
+        """The id of a job of the owner that has a result."""
         job_id = submitted(owner)
         work(self.api.queue, self.api.store, job_id)
         return job_id
 
     def record(self, job_id: str, **changes: Any) -> dict[str, Any]:
-        """What is in Redis of a job, with these changes of what it asks for."""
+        """The record of a job in Redis, with these changes of its request."""
         found = {name.decode(): value.decode() for name, value in self.redis.hgetall(job_key(job_id)).items()}
         if not changes:
             return found
@@ -58,12 +58,12 @@ class Forger:
         self.redis.publish(EVENTS, f"{event.model_dump_json()}\n{json.dumps(record)}")
 
     def write(self, job_id: str, record: dict[str, Any], attempt: int = 1) -> None:
-        """Write a job as one that runs."""
+        """Write a record of a running job."""
         mine = {"attempt": attempt, "state": "running", "worker": "gone", "claim": f"1 {digest_of_claim(TOKEN)}"}
         self.redis.hset(job_key(job_id), mapping={**record, **mine})
 
     def secret_of(self, owner: httpx.Client) -> tuple[str, str]:
-        """An array of the owner, and the owner's id."""
+        """The owner's id, and the id of an array of that owner."""
         array_id: str = owner.put("/v1/arrays", content=npy(np.arange(7.0)), headers=NPY).json()["id"]
         request = json.loads(self.record(submitted(owner))["request"])
         return request["owner"], array_id
@@ -136,7 +136,7 @@ def test_an_end_that_is_published_of_no_job_erases_nothing(forger: Forger) -> No
     request = json.loads(forger.record(own)["request"])
     assert forger.api.store.find(request["owner"], request["inputs"]["seeds"]) is not None
     forger.publish(INVENTED, forged)
-    forger.own.post(f"/v1/jobs/{own}/cancel")  # what follows an end is done in the order of the ends
+    forger.own.post(f"/v1/jobs/{own}/cancel")  # ends of jobs are handled in their order
     wait_until(lambda: forger.api.store.find(request["owner"], request["inputs"]["seeds"]) is None)
     assert forger.is_there(array_id)
 
@@ -145,7 +145,7 @@ def test_a_worker_beside_the_store_deletes_nothing_for_a_record_that_was_not_sig
     victim, (owner, array_id) = forger.answered(forger.owner), forger.secret_of(forger.owner)
     theirs = {**HIDES, "owner": owner, "inputs": {"seeds": array_id}}
     other = "job_" + "3" * 32
-    forger.write(other, forger.record(victim))  # its request is the other job's, MAC and all
+    forger.write(other, forger.record(victim))  # with the request of the other job and its MAC
     forger.write(INVENTED, forger.record(victim, **theirs), attempt=99)
     forger.redis.zadd(LEASES, {other: 1.0, INVENTED: 1.0})
     queue = JobQueue(forger.redis, forger.api.store.mac_of)
@@ -170,7 +170,7 @@ def test_without_the_claim_of_the_attempt_nothing_is_opened(forger: Forger, clai
     job_id = submitted(forger.owner)
     forger.write(job_id, forger.record(job_id))
     path = f"/v1/worker/inputs/{job_id}.1/values"
-    assert forger.worker.get(path, headers={CLAIM: TOKEN}).status_code == 200  # its own claim
+    assert forger.worker.get(path, headers={CLAIM: TOKEN}).status_code == 200  # the claim token of its own attempt
     forger.redis.hdel(job_key(job_id), "claim")
     if claim is not None:
         forger.redis.hset(job_key(job_id), "claim", claim)

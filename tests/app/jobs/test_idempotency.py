@@ -1,4 +1,4 @@
-"""A request that is sent again with its Idempotency-Key: one job, whatever happened in between."""
+"""A request that is sent again with its Idempotency-Key is one job, whatever happened in between."""
 
 import concurrent.futures
 import hashlib

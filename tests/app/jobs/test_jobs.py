@@ -19,7 +19,7 @@ from warpdesk_server.workers.queue.records import Claim
 
 
 def wait_for_job(api: Live) -> str:
-    """The id of the one job a request in another thread has enqueued."""
+    """The id of the one job that a request in another thread enqueued."""
     wait_until(lambda: api.queue.jobs("local", 1))
     return api.queue.jobs("local", 1)[0].request.id
 
@@ -176,7 +176,7 @@ def test_the_secrets_of_a_job_that_never_ran_are_erased_with_it(api: Live) -> No
 
     api.http.post(f"/v1/jobs/{first}/cancel")
     wait_until(lambda: api.store.find("local", record.request.inputs["seeds"]) is None)
-    assert api.store.find("local", other.request.inputs["seeds"]) is not None  # equal numbers, yet another's
+    assert api.store.find("local", other.request.inputs["seeds"]) is not None  # another job's array of the same numbers
     assert api.store.find("local", record.request.inputs["values"]) is not None
 
 
@@ -188,7 +188,7 @@ def test_uploaded_secrets_are_erased_with_the_last_live_job_that_reads_them(api:
     first, second = (api.submit(operation="hide", params={"count": 1}, inputs=inputs) for _ in range(2))
 
     api.http.post(f"/v1/jobs/{first}/cancel")
-    time.sleep(0.2)  # long enough for the news of the first to have been acted on
+    time.sleep(0.2)  # long enough for the API to handle the event of the first
     assert api.store.find("local", seeds["id"]) is not None
 
     api.http.post(f"/v1/jobs/{second}/cancel")

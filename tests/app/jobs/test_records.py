@@ -1,4 +1,4 @@
-"""What the owner of a job is told of a launch that jobs of others were in: what a launch of the owner's own has."""
+"""The provenance that an owner sees of a launch shared with other owners: as if it had the owner's jobs alone."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ SECONDS = ("copy_seconds", "kernel_seconds", "compute_seconds")
 
 
 def client_provenance(size: int, own: int | None, together: Together | None = TOGETHER, **how: Any) -> ClientProvenance:
-    """Of a job that ran in a launch of so many, as it is told to its owner."""
+    """The provenance that the owner sees of a job in a launch of `size` jobs, of which `own` are the owner's."""
     owner = how.pop("owner", "key_a")
     request = JobRequest(id="job_1", owner=owner, operation="rsi", params={}, inputs={}, size=100, timeout=1,
                          result_ttl=1, together=together)  # fmt: skip
@@ -54,7 +54,7 @@ def test_why_a_batch_grew_no_further_is_told_by_the_owners_jobs_alone(
 
 
 def test_seconds_are_a_share_and_tell_no_number_of_jobs_beside_the_cost() -> None:
-    """A nanosecond's clock, a price that is known, and a launch of seven jobs."""
+    """From times in nanoseconds and a public price nobody can compute that the launch had seven jobs."""
     price, took = 3.6, 0.001234567
     how: dict[str, Any] = dict.fromkeys(SECONDS, took)
 
@@ -77,7 +77,9 @@ def test_what_was_predicted_for_a_launch_is_told_without_numbers_where_others_mi
         assert client_provenance(3, own, backend_reason=reason).backend_reason == "predicted to be the quicker"
         assert client_provenance(3, own, backend_reason=measured).backend_reason == "to measure it again"
         assert client_provenance(3, own, fallback_reason=short).fallback_reason == "out of memory"
-    assert client_provenance(3, 3, owner=LOCAL, backend_reason=reason).backend_reason == reason  # there are no others
+    assert (
+        client_provenance(3, 3, owner=LOCAL, backend_reason=reason).backend_reason == reason
+    )  # there is no other owner
     assert client_provenance(1, 1, None, backend_reason=reason, fallback_reason=short).backend_reason == reason
     assert client_provenance(1, 1, None, fallback_reason=short).fallback_reason == short
     assert client_provenance(3, 1, fallback_reason="no NVIDIA driver").fallback_reason == "no NVIDIA driver"

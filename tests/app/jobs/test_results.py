@@ -1,4 +1,4 @@
-"""A job's answer over HTTP: whole, one output, a part of it; and how it comes to be gone."""
+"""A job's result over HTTP: the document, one output, a range of it, and what erases it."""
 
 import concurrent.futures
 import io
@@ -88,7 +88,7 @@ def test_one_output_comes_as_json_or_npy(api: Live) -> None:
 
 
 def _output(api: Live) -> tuple[str, bytes]:
-    """Where an output lies that exists as .npy alone, and its bytes."""
+    """The path of an output that is served as .npy only, and its bytes."""
     job_id = api.submit(operation="draw", params={"count": 501}, seed=7)
     work(api.queue, api.store, job_id)
     at = f"/v1/jobs/{job_id}/result/numbers"
@@ -275,7 +275,7 @@ def test_an_erase_among_many_downloads_cuts_none_of_them(api: Live) -> None:
 
 
 def _reading_slowly(api: Live) -> httpx.Client:
-    """A client that makes the server wait: its system takes some 256 KiB before it reads, not megabytes."""
+    """A client that makes the server wait: its socket buffers some 256 KiB, not megabytes."""
     transport = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)])
     return httpx.Client(base_url=api.url, transport=transport, timeout=30)
 
@@ -296,7 +296,7 @@ def test_no_download_leaves_a_file_open(api: Live) -> None:
     def opened() -> int:
         count = 0
         for descriptor in Path("/proc/self/fd").iterdir():
-            with suppress(FileNotFoundError):  # closed since it was listed
+            with suppress(FileNotFoundError):  # closed after it was listed
                 count += f"/results/{job_id}" in str(descriptor.readlink())
         return count
 
@@ -323,7 +323,7 @@ def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
 @pytest.mark.parametrize("swept", ["early", "late"])
 def test_a_result_is_gone_after_its_own_time_whenever_its_file_was_swept(api: Live, swept: str) -> None:
     short = {**unlike(), "result_ttl_s": 1}
-    jobs = [api.submit(**short) for _ in range(2)]  # one is computed for both
+    jobs = [api.submit(**short) for _ in range(2)]  # identical jobs are computed once
     work(api.queue, api.store, jobs[0])
     kept = api.submit(**unlike())
     work(api.queue, api.store, kept)

@@ -1,4 +1,4 @@
-"""How fast the queue drains: measured while jobs wait, else reckoned from what jobs took."""
+"""How fast the queue drains: measured while jobs wait, otherwise estimated from the times of finished jobs."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ class Clock:
 def drained(
     *, seconds: float, each_look: int, waiting: int = 5, record: JobRecord = DONE
 ) -> tuple[ThroughputEstimate, Clock]:
-    """What is known after so many seconds, looked at five times a second, while so many jobs end before each look."""
+    """The estimate after so many seconds with five looks a second, where `each_look` jobs end before each look."""
     clock = Clock()
     estimate = ThroughputEstimate(clock)
     estimate.look(waiting, 1)

@@ -27,7 +27,7 @@ WAIT = {"Prefer": "wait=50"}
 
 @contextmanager
 def waiting(api: Live, job_id: str, number: int, token: str = "") -> Iterator[None]:
-    """So many requests that wait for a job, which is canceled in the end."""
+    """Context with this number of requests that wait for a job. The job is canceled at the end."""
     watches = api.app.state.services.completions._watches
     head = f"GET /v1/jobs/{job_id} HTTP/1.1\r\nHost: 127.0.0.1\r\nPrefer: wait=50\r\n"
     if token:
@@ -59,7 +59,7 @@ def test_a_key_has_so_many_waits_and_another_key_waits_all_the_same(
         assert refused.headers["Retry-After"] == "1"
         assert plain.status_code == 200
 
-        # The job of a submission is queued, and its wait alone is passed over.
+        # The submitted job is queued, and only its wait is skipped.
         assert (taken.status_code, taken.headers.get("Preference-Applied")) == (202, None)
         assert (other.status_code, other.headers["Preference-Applied"]) == (202, "wait=1")
         assert api.app.state.services.waits.held() == 0
@@ -83,13 +83,13 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
         assert refused.headers["Retry-After"] == "1"
         wait_until(lambda: api.app.state.services.streams.held() == 0)
         for path, status in ((f"/v1/jobs/job_{'0' * 32}/events", 404), (paths[calm], 400)):
-            answer = api.http.get(path, headers={**bearer(calm), "Last-Event-ID": "77"})  # there was no such event
+            answer = api.http.get(path, headers={**bearer(calm), "Last-Event-ID": "77"})  # no event has this number
             assert answer.status_code == status
         wait_until(lambda: api.app.state.services.streams.held() == 0)
 
 
 def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs that are waited for are read now and then, and a submission's wait begins before its job is there."""
+    """Jobs with waiters are read now and then, and a submission starts to wait before its job is in the queue."""
     monkeypatch.setattr("warpdesk_server.app.jobs.completions.SAFETY_POLL", 0.01)
     completions = api.app.state.services.completions
     reads = []
@@ -128,7 +128,7 @@ def test_a_wait_ends_when_its_client_goes(serve_api: Callable[..., Any], how: st
                 connection.sendall(f"{head}\r\n".encode())
             wait_until(lambda: waits.held() == 1)
 
-        wait_until(lambda: waits.held() == 0)  # for less than the wait is long
+        wait_until(lambda: waits.held() == 0)  # sooner than the wait would end by itself
 
 
 def test_a_job_that_many_wait_for_is_read_once_for_all_of_them(
@@ -140,7 +140,7 @@ def test_a_job_that_many_wait_for_is_read_once_for_all_of_them(
         def reads() -> int:
             return int(redis.info("commandstats")["cmdstat_hgetall"]["calls"])
 
-        def seldom() -> bool:  # each request reads the job once when it comes
+        def seldom() -> bool:  # each request reads the job once when it arrives
             before = reads()
             time.sleep(0.3)
             return reads() - before < 10
@@ -163,7 +163,7 @@ def test_a_wait_ends_when_its_job_is_forgotten(serve_api: Callable[..., Any], mo
         wait_until(lambda: api.app.state.services.completions._watches)
         redis.flushall()
 
-        assert reply.result(20).status_code in (202, 404)  # forgotten before or after it was read first
+        assert reply.result(20).status_code in (202, 404)  # depends on whether the job was read before the flush
 
 
 def test_threads_that_are_all_taken_are_no_sign_that_redis_is_away(redis_url: str) -> None:
@@ -179,7 +179,7 @@ def test_threads_that_are_all_taken_are_no_sign_that_redis_is_away(redis_url: st
 
         holders = [asyncio.create_task(queue.after(hold, JobQueue.length)) for _ in range(32)]
         await started.wait()
-        queue._patience = 0.3  # of who comes now: those who have threads are read in their time on a busy machine
+        queue._patience = 0.3  # for later callers only: those with threads keep their 30 s on a busy machine
         try:
             with pytest.raises(Refusal) as refused:
                 await queue(lambda jobs: jobs.length())
@@ -217,7 +217,7 @@ def test_waits_and_streams_end_when_their_key_is_revoked_their_token_expires_or_
                 revoke_key(tmp_path / "home" / "keys.json", token.split("_")[1])
             else:
                 rotate_key(tmp_path / "home" / "keys.json", token.split("_")[1], overlap=0.5)
-            events = "".join(stream.iter_text())  # to its end
+            events = "".join(stream.iter_text())  # until the stream ends
         answers = [wait.result(25) for wait in waits]
 
     assert [line for line in events.splitlines() if line.startswith("event:")] == ["event: queued"]
@@ -240,5 +240,5 @@ def test_the_time_of_a_private_job_is_not_told_by_a_wait_that_is_refused(
         wait_until(lambda: api.app.state.services.waits.held() == 2)
         revoke_key(tmp_path / "home" / "keys.json", token.split("_")[1])
         answers = [wait.result(25) for wait in waits]
-        assert "server-timing" in api.http.get("/v1/jobs").headers  # of a refusal that tells of no job
+        assert "server-timing" in api.http.get("/v1/jobs").headers  # this refusal reveals no job
     assert [(answer.status_code, "server-timing" in answer.headers) for answer in answers] == [(401, False)] * 2

@@ -1,4 +1,4 @@
-"""Amounts in a body are what was written, wherever the operation's parameters have one; other numbers are numbers."""
+"""Amounts in a body keep the text that was written, wherever a parameter is an amount; other numbers stay numbers."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""An answer is given once what it promises is on the disk, which is looked at as a power cut would leave it."""
+"""Durability: a response is sent once a power cut would leave what it acknowledges."""
 
 import asyncio
 import os

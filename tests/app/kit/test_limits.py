@@ -1,4 +1,4 @@
-"""How often a key may submit: bursts, the rate after them, and other keys that are not in the way."""
+"""Rate limits of submissions: bursts, the rate after them, and that other keys are not affected."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -92,12 +92,12 @@ def test_however_many_senders_come_what_is_kept_of_them_is_bounded() -> None:
     assert len(limits._buckets) <= 10_000
     for _ in range(2):
         limits.take("99999")
-    with pytest.raises(Refusal):  # the latest are among them
+    with pytest.raises(Refusal):  # the latest bucket was kept
         limits.take("99999")
     now += 10.0
     for number in range(10_001):
         limits.take(f"later {number}")
-    assert "99999" not in limits._buckets  # it was full again
+    assert "99999" not in limits._buckets  # dropped: after ten seconds it was full again
 
 
 def test_one_owner_has_its_share_and_all_together_have_the_whole() -> None:
@@ -188,7 +188,7 @@ def test_a_member_of_a_round_is_served_through_a_flood_of_its_own_address(
 
 
 def test_every_route_that_knows_its_caller_is_limited(serve_api: Callable[..., Any], tmp_path: Path) -> None:
-    """Of each key there is one request in a long time; the next is refused on every route, and none of a worker's."""
+    """Each key has one request in a long time. The next is refused on every route but those of workers."""
     home = tmp_path / "home"
     keys = {scope: create_key(home, scope, [scope]) for scope in ("admin", "worker")}
     with serve_api(requests_per_second=0.01, request_burst=1) as api:
@@ -213,5 +213,5 @@ def test_every_route_that_knows_its_caller_is_limited(serve_api: Callable[..., A
 
 
 def _of_members(description: dict[str, Any]) -> bool:
-    """Whether a join token alone is taken."""
+    """Whether the route accepts nothing but a join token."""
     return [*description.get("security", [{}])] == [{"join_token": []}]

@@ -1,4 +1,4 @@
-"""Places at work: who gets one, who waits, and what one owner cannot take from others."""
+"""Places: who gets one, who waits, and that one owner cannot take all of them from others."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ async def _settle() -> None:
 
 
 class Crowd:
-    """Requests that take a place and hold it until they are told to leave it."""
+    """Requests that take a place and hold it until `leave`."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -22,7 +22,7 @@ class Crowd:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def come(self, *names: str) -> None:
-        """`a1` is a request of the owner `a`."""
+        """Start requests: `a1` is one of the owner `a`."""
         for name in names:
             self._leaving[name] = asyncio.Event()
             self._tasks[name] = asyncio.create_task(self._stay(name))
@@ -85,7 +85,7 @@ def test_who_gives_up_leaves_no_place_taken(given: bool) -> None:
         places = Places(1, 1)
         crowd = Crowd(places)
         await crowd.come("a1", "a2", "b1")
-        if given:  # in the same turn of the loop in which it was given
+        if given:  # gives up in the same turn of the loop in which it got the place
             crowd._leaving["a1"].set()
             await asyncio.sleep(0)
         await crowd.give_up("a2")
@@ -132,7 +132,7 @@ def test_a_request_that_gives_up_in_the_step_in_which_it_is_passed_over_ends_as_
         crowd = Crowd(places)
         await crowd.come("b1", "b2", "b3")
         crowd._tasks["b1"].cancel()
-        await held.__aexit__(None, None, None)  # before the task of b1 hears of it
+        await held.__aexit__(None, None, None)  # before the task of b1 receives its cancel
         with pytest.raises(asyncio.CancelledError):
             await crowd._tasks["b1"]
         await crowd.leave("b2")

@@ -1,4 +1,4 @@
-"""Threads for calls that may hang: whose calls have them, and what is left of a call whose caller has gone."""
+"""Threads for calls that may hang: how they are shared between owners, and what a call leaves whose caller has gone."""
 
 import asyncio
 import threading
@@ -8,11 +8,11 @@ from warpdesk_server.app.kit.threads import Threads
 
 
 class Sent:
-    """What a caller sent."""
+    """A body that a caller sent."""
 
 
 async def calm() -> None:
-    """Let all go on that can."""
+    """Let every task run until it waits."""
     for _ in range(20):
         await asyncio.sleep(0)
 

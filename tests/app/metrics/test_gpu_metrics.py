@@ -1,4 +1,4 @@
-"""What is exported of workers and GPUs, from reports as workers write them."""
+"""Metrics of workers and GPUs, from reports as workers write them."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def read(script: str, which: str = "", **changes: Any) -> GpuReport:
-    """What the driver of a script says, as of a moment ago."""
+    """The report of a driver that plays this script, 0.5 s old."""
     report = look(which, Replay(ROOT / "tests" / "workers" / "gpu" / "nvml" / f"{script}.json"))
     assert report.reading is not None
     reading = report.reading.model_copy(update=changes)
@@ -72,7 +72,7 @@ def worker(slot: int | None, gpu: GpuCondition | None = None, **fields: Any) -> 
 
 
 def samples(*reports: WorkerReport) -> Samples:
-    """As a scraper reads them, each once."""
+    """The samples that a scraper reads, with a check that none comes twice."""
     made = list(collect(reports, NOW))
     found: Samples = {}
     for family in text_string_to_metric_families(exposition(made)):
@@ -99,7 +99,7 @@ def of(found: Samples, name: str, /, **labels: str) -> float | None:
 
 
 def named(found: Samples, name: str) -> dict[str, float]:
-    """The samples of a name by the only label that differs, or that there is."""
+    """The samples of one metric, by the values of their labels."""
     return {"/".join(sorted(dict(labels).values())): value for (of, labels), value in found.items() if of == name}
 
 

@@ -1,4 +1,4 @@
-"""`/metrics`: the same truth from every process, with bounded labels, whatever restarts, dies or hangs."""
+"""`/metrics`: the same numbers from every process, with bounded labels, also when something restarts, dies or hangs."""
 
 import itertools
 import os
@@ -41,7 +41,7 @@ from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 from warpdesk_server.workers.queue.records import Ending
 
-# What a series may be told apart by. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
+# The labels that a series may have. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
 LABELS = {
     "queue", "operation", "backend", "state", "reason", "code", "route", "method", "trigger", "direction", "kind",
     "uuid", "slot", "dataset", "size_class", "what", "phase", "version", "python", "commit", "collector", "le",
@@ -82,8 +82,10 @@ def value(page: str, name: str, **labels: str) -> float:
 
 
 def everything_happened(api: Live, operations: Mapping[str, Operation]) -> None:
-    """Jobs of all operations in all queues on both backends, of three sizes, answered, failed and canceled, with what a
-    worker can tell of them; 8 GPU workers; each route asked."""
+    """Fill the queue with jobs and reports, so that every metric has its series, and call each route.
+
+    Jobs of all operations in all queues on both backends, of three sizes, with each end; 8 GPU workers.
+    """
     for number in range(8):
         gpu = read("a100", uuid=f"GPU-{number}")
         state = condition(gpu, faults={"lost": 1}, since=1.0)
@@ -122,7 +124,7 @@ def everything_happened(api: Live, operations: Mapping[str, Operation]) -> None:
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of a service in which everything has happened."""
+    """The page of a service after `everything_happened`."""
     with redis_of_its_own() as url, live(tmp_path_factory.mktemp("home"), url, EVERY) as api:
         budget = create(api.http, dataset="people")
         assert submit(api.http, release(budget["id"]), "one").status_code in (200, 202)
@@ -328,7 +330,7 @@ def test_four_processes_of_one_redis_tell_the_same_and_lose_no_request(redis_url
 
         wait_until(lambda: [request_count(api) for api in apis] == [200] * 4)
         assert value(text(apis[0]), "http_request_duration_seconds_count", route="/v1/operations") == 200
-        assert value(text(apis[1]), "http_requests_in_progress") == 1  # this one
+        assert value(text(apis[1]), "http_requests_in_progress") == 1  # the request for this page
 
 
 def test_a_service_that_is_started_again_goes_on_counting(tmp_path: Path) -> None:
@@ -347,7 +349,7 @@ def test_a_service_that_is_started_again_goes_on_counting(tmp_path: Path) -> Non
             assert counts(api) == (times, times, times)
     with RedisServer(tmp_path / "redis") as server:
         for _ in range(2):
-            with live(tmp_path / "home", server.url) as api:  # what is counted last is kept by a clean stop
+            with live(tmp_path / "home", server.url) as api:  # a clean stop writes the last counts to Redis
                 api.http.get("/v1/operations")
         with live(tmp_path / "home", server.url) as api:
             assert counts(api) == (4, 2, 2)
@@ -385,7 +387,7 @@ def test_a_scrape_does_not_wait_for_a_redis_that_hangs(serve_api: Callable[..., 
         assert value(page, "queue_jobs", queue="batch", state="queued") == 1
         assert value(page, "jobs_enqueued_total", operation="scale") == 1
         assert value(page, "workers") == 1
-        # Its own requests are counted on, and reach Redis once it is back.
+        # The process goes on counting its own requests, and the counts reach Redis once it is back.
         assert value(page, "http_requests_total", route="/metrics") >= 2
         wait_until(lambda: value(text(api), "collector_up", collector="redis") == 1)
         again = text(api)
@@ -395,7 +397,7 @@ def test_a_scrape_does_not_wait_for_a_redis_that_hangs(serve_api: Callable[..., 
 
 
 def test_before_redis_was_heard_no_count_is_told(tmp_path: Path) -> None:
-    """A process's own alone would look like a service that began again, and what comes then like a burst."""
+    """The counts of one process alone would look like a restarted service, and the next ones like a burst."""
     with live(tmp_path / "home", "redis://127.0.0.1:1/0", redis_patience=0.2) as api:
         page = text(api)
     assert "warpdesk_http_requests_total" not in page

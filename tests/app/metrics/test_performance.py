@@ -1,4 +1,4 @@
-"""`/performance-metrics`: what jobs took lately, counted by the scripts that ended them, and whether that changed."""
+"""`/performance-metrics`: recent times of jobs, counted by the scripts that ended them, and their trend."""
 
 import itertools
 import os
@@ -38,7 +38,7 @@ def end(
     together: int = 1,
     **details: Any,
 ) -> None:
-    """Jobs go through the queue one by one, or are committed so many `together`, having taken these times."""
+    """Run jobs that took these times through the queue, and commit so many `together`."""
     endings = []
     for taken in seconds:
         job_id = f"job_{next(_numbers):032x}"
@@ -62,7 +62,7 @@ def end(
 
 
 def age(redis_url: str, hours: int) -> None:
-    """What this hour counted was counted so many hours ago."""
+    """Move the counts of this hour back by so many hours."""
     with Redis.from_url(redis_url) as redis:
         key = f"warpdesk:counts:{int(redis.time()[0]) // HOUR}"
         redis.rename(key, f"warpdesk:counts:{int(key.rpartition(':')[2]) - hours}")
@@ -80,14 +80,14 @@ def backend_of(report: Any, operation: str = "scale", backend: str = "cpu") -> A
 
 @pytest.fixture
 def alone(serve_api: Callable[..., Any]) -> Any:
-    """An API that has seen no other hours: those of a test before may be in the same second."""
+    """An API of its own: the shared one may still have an earlier test's hours of the same second."""
     with serve_api() as api:
         yield api
 
 
 @pytest.fixture(autouse=True)
 def no_new_hour() -> None:
-    """A test takes seconds, and what it counts must be in one hour."""
+    """Wait for the next hour if this one ends in 20 seconds, because a test's counts must be in one hour."""
     left = HOUR - time.time() % HOUR
     if left < 20:
         time.sleep(left + 0.1)
@@ -139,7 +139,7 @@ def test_a_backend_is_told_by_what_it_moved_used_and_cost(api: Live) -> None:
     gpu, cpu = backend_of(report, backend="gpu"), backend_of(report)
     assert (scale["jobs"], scale["gpu_share"], scale["fallbacks"]) == ({"succeeded": 10}, 0.4, {"out-of-memory": 6})
     assert (gpu["computed"], cpu["computed"]) == (4, 6)
-    assert gpu["bytes_per_second"] == pytest.approx(3e9)  # by the kernel's own time
+    assert gpu["bytes_per_second"] == pytest.approx(3e9)  # relative to the kernel's own time
     assert gpu["work_per_second"] == pytest.approx(2e9)
     assert cpu["bytes_per_second"] == pytest.approx(250_000)
     assert gpu["joules_per_thousand_jobs"] == pytest.approx(250)
@@ -289,7 +289,7 @@ def test_a_change_of_the_jobs_mix_is_no_trend(alone: Live) -> None:
 
     cpu = backend_of(ask(alone))
 
-    assert cpu["run_seconds"]["mean"] > 0.9  # where it was 0.05
+    assert cpu["run_seconds"]["mean"] > 0.9  # the mean of earlier hours was 0.05
     ratios = {size: launches["trend"]["ratio"] for size, launches in cpu["launches"].items()}
     assert ratios == {"small": pytest.approx(1), "large": pytest.approx(1)}
 
@@ -336,7 +336,7 @@ def test_as_many_hours_are_looked_at_as_are_asked_for(alone: Live) -> None:
 
 def test_every_process_says_the_same_before_and_after_a_restart(serve_api: Callable[..., Any], redis_url: str) -> None:
     def still(document: Any) -> Any:
-        """Without what time changes."""
+        """The document without what changes with time."""
         if isinstance(document, dict):
             return {name: still(value) for name, value in document.items() if name != "at" and "per_second" not in name}
         return document
@@ -373,7 +373,7 @@ def test_a_redis_that_lost_its_counts_takes_the_baseline_with_it(alone: Live) ->
         age(alone.redis_url, hours)
     end(alone.queue, [0.01])
     before = backend_of(ask(alone))["launches"]["small"]["trend"]["hours"]
-    time.sleep(1)  # it counts since another second
+    time.sleep(1)  # so that the new counts begin in another second
     with connect(alone.redis_url) as redis:
         redis.flushall()
     end(alone.queue, [0.01])

@@ -1,4 +1,4 @@
-"""A worker that reaches the store through the API, and what its key is for."""
+"""A worker on another host, which reaches the store through the API, and what its key may do."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ GONE = "the array was erased, or its time was over"
 
 @dataclass
 class Host:
-    """The service as its owner sees it, and a worker's store on another host."""
+    """A service with a client of its owner, and a worker of another host."""
 
     api: Live
     owner: httpx.Client
@@ -74,7 +74,7 @@ class Host:
         return WorkerSettings(**{**defaults, "operations": "tests.app.computations:COMPUTATIONS", **settings})
 
     def submit(self, operation: str = "scale", **body: Any) -> str:
-        # Each result is to be kept for another time, so that no job answers for another.
+        # Each job has another result_ttl_s, so that no two are identical and computed once.
         request = {**SCALE, "operation": operation, "result_ttl_s": float(next(self._ttls)), **body}
         answer = self.owner.post("/v1/jobs", json=request)
         assert answer.status_code == 202, answer.text
@@ -89,16 +89,16 @@ class Host:
         return array_id
 
     def total(self, job: Held) -> float:
-        """The value output of a job that is done."""
+        """The output `total` of a job that is done."""
         total: float = self.owner.get(f"/v1/jobs/{job.id}/result").json()["outputs"]["total"]
         return total
 
     def here(self) -> list[Path]:
-        """The files that this host keeps."""
+        """The files that the worker's host keeps."""
         return [path for path in self.home.rglob("*") if path.is_file()]
 
     def spool(self) -> list[str]:
-        """Results in the service's store, and what is on its way there."""
+        """Results in the service's store, and uploads to it that have not ended."""
         root = self.api.settings.store_directory
         return sorted(path.name for folder in ("results", "uploads") for path in (root / folder).iterdir())
 
@@ -133,7 +133,7 @@ def at_hand(store: RemoteStore, *jobs: Held) -> AbstractContextManager[None]:
 
 
 def work(store: RemoteStore, *jobs: Held, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Succeeded]:
-    """Do as a worker does with claimed jobs, up to the commit; `meanwhile` before anything is sent."""
+    """Run claimed jobs as a worker does, up to the commit. `meanwhile` is called before anything is sent."""
     outcomes = {}
     with at_hand(store, *jobs):
         for job in jobs:
@@ -179,16 +179,16 @@ def test_an_input_is_fetched_once_for_several_jobs_and_kept_within_the_bounds(ho
 
         assert run(first) == 999.0
         [kept] = [file for file in host.here() if file.suffix == ".npy"]
-        kept.write_bytes(npy(np.arange(1000.0) + 7))  # what nobody would have uploaded
+        kept.write_bytes(npy(np.arange(1000.0) + 7))  # a content that shows whether the kept file is used
         os.utime(kept, (1, 1))
         assert run(first) == 1006.0
-        kept.write_bytes(npy(np.arange(10.0)))  # cut short
+        kept.write_bytes(npy(np.arange(10.0)))  # a truncated file
         assert run(first) == 999.0
         assert run(second) == 1000.0
-        assert run(first) == 999.0  # it was used last
+        assert run(first) == 999.0  # so that the second is the oldest
         assert run(third) == 1001.0
         assert {file.stem for file in host.here()} == {array_id[7:] for array_id in (first, third)}
-    assert host.here() == []  # the last one clears the table
+    assert host.here() == []  # the last store to close deletes the cache
     with open_at(host, cache_seconds=0.0) as store:
         assert run(first) == 999.0
         assert [file for file in host.here() if file.suffix == ".npy"] == []
@@ -215,7 +215,7 @@ def test_an_input_that_is_gone_fails_its_job_alone(host: Host) -> None:
 
 
 def test_a_large_input_comes_beside_small_ones(host: Host) -> None:
-    large = np.random.default_rng(2).random(1_200_000)  # more than one answer holds of small ones
+    large = np.random.default_rng(2).random(1_200_000)  # larger than a response with several inputs may be
     arrays = [np.arange(3.0), large, np.array([[1.0, np.nan]])]
     jobs = [host.claim(inputs={"values": {"array": host.upload(array)}}) for array in arrays]
     with open_at(host) as store, at_hand(store, *jobs):
@@ -422,7 +422,7 @@ def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Ho
     name = result_name(job.id, job.attempt)
     forger = replace(job, token="0" * 32)
     with redis.Redis.from_url(host.api.redis_url) as connection:
-        redis_content = str(Snapshot(connection).keys)  # what who reads Redis sees
+        redis_content = str(Snapshot(connection).keys)  # what anyone who reads Redis sees
     assert (job.token in redis_content, digest_of_claim(job.token) in redis_content) == (False, True)
     path = f"/v1/worker/inputs/{name}/values"
     request = {"inputs": [[name, "values"]], "claims": {name: forger.token}}
@@ -452,11 +452,11 @@ def test_an_input_that_the_service_refuses_is_told_as_refused(host: Host) -> Non
 @pytest.mark.parametrize(
     ("state", "attempt", "unwanted"),
     [
-        (State.RUNNING, 1, False),  # past its deadline: another request may have been told that it is kept
+        (State.RUNNING, 1, False),  # past its deadline: the result may have been acknowledged to another request
         (State.SUCCEEDED, 1, False),
         (State.CANCELED, 1, True),
         (State.RUNNING, 2, True),
-        (State.QUEUED, 0, False),  # Redis has lost its memory
+        (State.QUEUED, 0, False),  # Redis has lost its data
     ],
 )
 def test_what_came_too_late_is_deleted_only_where_nobody_can_commit_it(
@@ -473,7 +473,7 @@ def document(held: Held, **changes: Any) -> dict[str, Any]:
     return {"job": held.id, "operation": "scale", "outputs": outputs, "expires_at": 1.0, **changes}
 
 
-LARGE = npy(np.zeros(1 << 20))  # of which some is written before all of it is there
+LARGE = npy(np.zeros(1 << 20))  # so large that a part is written before the end arrives
 
 
 def large(held: Held) -> dict[str, Any]:
@@ -557,7 +557,7 @@ def test_documents_of_results_count_before_they_are_read_and_until_the_request_e
         wait_until(lambda: held() == DOCUMENTS)
         second.sendall(announced)
         status, problem = answered(second)
-        host.submit()  # is served
+        host.submit()  # another caller is served meanwhile
     wait_until(lambda: held() == 0)
     assert (status, problem["code"]) == (429, "share-used-up")
     assert problem["detail"].startswith("Bytes for workers: one key may hold 50331648 at once; it holds 33554432 and")
@@ -565,7 +565,7 @@ def test_documents_of_results_count_before_they_are_read_and_until_the_request_e
     job = host.claim()
     body = manifest(job, large(job))
     with connected(host.api) as connection:
-        connection.sendall(head_of(host, "results", len(body) + len(LARGE)) + body)  # and nothing of the array
+        connection.sendall(head_of(host, "results", len(body) + len(LARGE)) + body)  # without the array
         wait_until(lambda: held() == len(body) - 4)
     wait_until(lambda: held() == 0)
 
@@ -593,7 +593,7 @@ def test_inputs_on_their_way_to_a_worker_count_until_it_has_read_them(host: Host
     attempt = result_name(job.id, job.attempt)
     body = WantedInputs(inputs=((attempt, "values"),), claims={attempt: job.token}).model_dump_json().encode()
     with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that the API has to wait with the most
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that the API cannot send most of them yet
         connection.connect((httpx.URL(host.api.url).host, httpx.URL(host.api.url).port))
         connection.sendall(head_of(host, "inputs", len(body)) + body)
         wait_until(lambda: supply.held() == INPUTS_AT_ONCE)
@@ -634,7 +634,7 @@ def test_what_a_power_cut_left_of_a_result_gives_way_to_the_whole_one(host: Host
 def held_open(
     host: Host, job: Held, result_document: dict[str, Any], content: bytes
 ) -> Iterator[Callable[[], httpx.Response]]:
-    """A result that is sent but for its last byte; what is yielded sends that and returns the answer."""
+    """Send a result but for its last byte. The function that is yielded sends that byte and returns the response."""
     body, sent, end = manifest(job, result_document) + content, threading.Event(), threading.Event()
 
     def pieces() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Rounds over HTTP: real clients, a driver that may die at any step, and a service that keeps nothing it need not."""
+"""Rounds over HTTP: real clients, a driver that may die at any step, and the erasure of secrets and vectors."""
 
 import asyncio
 import json
@@ -83,7 +83,7 @@ class Played:
         self.members = [secagg.join(self.api.url, token, patience=5) for token in self.tokens]
         random = np.random.default_rng(7)
         self.vectors = [random.normal(size=DIMENSION) for _ in self.members]
-        self.inputs: list[str] = []  # ids of the job's arrays, once it was done
+        self.inputs: list[str] = []  # ids of the job's arrays, after `work`
         self.engine = database.connect(self.api.settings.ledger)
         self.rounds = Rounds(self.engine)
 
@@ -121,7 +121,7 @@ class Played:
         return whole
 
     def end_masked(self, left: float = 0.0) -> None:
-        """The time for masked vectors is over, or has so many seconds left."""
+        """End the phase of masked vectors now, or in so many seconds."""
         end_phase(self.engine, self.id, "masked", left)
 
     def until(self, phase: str) -> None:
@@ -132,7 +132,7 @@ class Played:
             raise AssertionError(f"{self.state}\n{log.read_text() if log.exists() else ''}") from None
 
     def work(self) -> str:
-        """Do the job of the sum as a worker does, once it is queued."""
+        """Run the job of the sum as a worker does, once it is queued."""
         wait_until(lambda: self.state["job"])
         job = take(self.api.queue, self.state["job"])
         self.inputs = list(job.request.inputs.values())
@@ -165,7 +165,7 @@ Play = Callable[..., Played]
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Make a round, whose clients are closed at the end."""
+    """A function that makes a round. Its clients are closed at the end of the test."""
     made = list[Played]()
 
     def start(api: Live, changes: dict[str, Any] | None = None) -> Played:
@@ -217,7 +217,7 @@ def test_what_is_secret_is_in_no_file_and_not_in_redis_while_the_round_runs_and_
     assert len(shares) == 16 + 12
 
     def secrets_in_redis() -> int:
-        """Secrets that are in Redis, as they are or in hexadecimal."""
+        """The number of secrets that are in Redis, as bytes or in hexadecimal."""
         with connect(api.redis_url) as redis:
             dumped = b"".join(redis.dump(key) or b"" for key in redis.keys("*"))
         return sum(secret in dumped or secret.hex().encode() in dumped for secret in [*secrets, *shares])
@@ -229,7 +229,7 @@ def test_what_is_secret_is_in_no_file_and_not_in_redis_while_the_round_runs_and_
     assert secrets_in_redis() == 0
 
     def holders() -> list[str]:
-        """The files that hold a secret. What counts stored bytes comes and goes."""
+        """The files that hold a secret. A file may vanish meanwhile, as counts of stored bytes do."""
         found = list[str]()
         for file in api.settings.home.rglob("*"):
             with suppress(FileNotFoundError, IsADirectoryError):
@@ -238,7 +238,7 @@ def test_what_is_secret_is_in_no_file_and_not_in_redis_while_the_round_runs_and_
                     found.append(f"{file} ({len(content)} bytes) holds {count}")
         return found
 
-    # SQLite's log is emptied after the rows, and again where somebody read meanwhile.
+    # SQLite's log is emptied after the rows are deleted, and once more if somebody was reading then.
     wait_until(lambda: not holders(), lambda: "; ".join(holders()))
 
 
@@ -324,7 +324,7 @@ def test_a_key_that_took_its_share_of_rounds_leaves_room_for_another_key(
         answer = api.http.get("/v1/arrays", headers=key).json()
         return answer["round_bytes"], answer["max_round_bytes"]
 
-    with serve_api(max_round_bytes=20_000) as api:  # a round has 4,800 bytes, a key a quarter of all
+    with serve_api(max_round_bytes=20_000) as api:  # a round takes 4,800 bytes, a key has a quarter of this
         wait_until(lambda: usage(greedy) == (0, 5000))
         assert api.http.post(PATH, json=REQUEST, headers=greedy).status_code == 201
         for _ in range(8):
@@ -395,7 +395,7 @@ def test_a_masked_vector_whose_sender_goes_away_is_erased_and_may_be_sent_again(
     with connected(api) as connection:
         connection.sendall(head.encode() + b"\xff" * 7_000_000)
         wait_until(lambda: b"\xff" in rows_of(played))
-        with played.as_client(1) as http:  # meanwhile, the same client a second time
+        with played.as_client(1) as http:  # the same client sends a second vector meanwhile
             content = {"content": bytes(8_000_000), "headers": {"Content-Type": "application/octet-stream"}}
             assert problem(http.put("masked", **content))[:2] == (503, "busy")
     wait_until(lambda: b"\xff" not in rows_of(played))
@@ -450,7 +450,7 @@ def test_pieces_of_masked_vectors_that_wait_count_for_the_rounds_owner(
     with unwritten.take("local", unwritten.each), played.as_client(3) as http:
         answer = http.put("masked", content=bytes(8_000_000), headers={"Content-Type": "application/octet-stream"})
     assert answer.status_code == 204
-    assert max(written) == 1  # none waited for another
+    assert max(written) == 1  # each piece was written by itself
 
 
 def test_a_vector_that_is_still_on_its_way_when_the_phase_ends_is_discarded_for_good(api: Live, play: Play) -> None:
@@ -511,7 +511,7 @@ def test_whatever_step_the_driver_fails_at_the_round_goes_on_with_one_job(
     failed = list[str]()
 
     def twice(call: Any) -> Any:
-        """Fail the first time before it is done, the second time after."""
+        """Make a call that fails before its work the first time, and after it the second time."""
 
         def fails(*given: Any, **named: Any) -> Any:
             failed.append(step)
@@ -563,7 +563,7 @@ def test_a_step_that_is_canceled_by_something_else_does_not_end_the_driver(
 
 
 class Processes:
-    """Processes of the API that take requests from one socket and have one home and one Redis."""
+    """Processes of the API that share one socket, one home and one Redis."""
 
     def __init__(self, home: Path, redis_url: str) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
@@ -577,7 +577,7 @@ class Processes:
         self.running += [spawn(command, env={**os.environ, **settings}, log=log, pass_fds=passed) for _ in range(count)]
 
     def kill(self) -> None:
-        """kill -9 to all of them."""
+        """End all of them with SIGKILL."""
         while self.running:
             process = self.running.pop()
             process.kill()
@@ -621,7 +621,7 @@ def test_two_processes_that_both_drive_rounds_make_one_job_of_each(processes: Pr
 @pytest.mark.timeout(400)
 def test_a_service_that_is_killed_in_each_phase_goes_on_with_the_round(processes: Processes, play: Play) -> None:
     def again(client: int, step: Callable[[secagg.Member], Any]) -> None:
-        """Until it was taken: the service may be killed while it is asked."""
+        """Repeat a client's step until the service accepts it: the service may be killed meanwhile."""
         for _ in range(20):
             try:
                 step(played.members[client])
@@ -644,12 +644,12 @@ def test_a_service_that_is_killed_in_each_phase_goes_on_with_the_round(processes
         ):
             played.each(lambda client, step=step: again(client, step), (0, 1))
             processes.kill()
-            with ThreadPoolExecutor(2) as threads:  # which ask while nobody answers
+            with ThreadPoolExecutor(2) as threads:  # the other two call while no process runs
                 others = [threads.submit(again, client, step) for client in (2, 3)]
                 processes.start(1)
                 for other in others:
                     other.result()
-        processes.kill()  # whether or not it has begun with the sum
+        processes.kill()  # the job of the sum may have been queued or not
         processes.start(1)
         played.work()
         played.until("done")
@@ -764,7 +764,7 @@ def test_a_vector_that_outlives_its_round_leaves_no_file(
     begin = Rows.begin
 
     def late(rows: Rows) -> None:
-        """The round ends, and is erased, between the question whether the vector may come and the vector."""
+        """Begin to store a vector after its round ended and was erased: both happen once the vector was admitted."""
         played.end_masked()
         played.until("aborted")
         wait_until(played.erased)
@@ -818,7 +818,7 @@ def test_a_round_without_a_database_says_so_and_goes_on_when_it_is_back(
         patched.setattr(state, "reading", away)
         patched.setattr(state, "writing", away)
         assert problem(api.http.get(played.url))[:2] == (503, "ledger-unavailable")
-        time.sleep(2 * driver.EVERY)  # the driver meets it too
+        time.sleep(2 * driver.EVERY)  # so that the driver meets the failure too
     played.until_aggregating()
     played.work()
     played.until("done")
