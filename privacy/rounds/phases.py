@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, and_, update
 
 from warpdesk.secagg import graph
 from warpdesk_server.privacy.rounds import statements
-from warpdesk_server.privacy.rounds.errors import Aborted, NotYet, PhaseOver
+from warpdesk_server.privacy.rounds.errors import Aborted, AlreadySent, NotYet, PhaseOver
 from warpdesk_server.privacy.rounds.records import PHASES, Member, Phase
 from warpdesk_server.privacy.rounds.tables import members, rounds
 
@@ -54,6 +54,12 @@ def require_shares(me: Row[Any]) -> None:
     """Check that a member of a round sent its shares in time. Raises PhaseOver."""
     if not me.shared:
         raise PhaseOver(f"client {me.client} is out of the round: its shares were not there in time")
+
+
+def require_unsent(sent: bool, member: Member, message: str) -> None:
+    """Check that a member of a round has not sent this message. Raises AlreadySent."""
+    if sent:
+        raise AlreadySent(f"client {member.client} has sent {message}")
 
 
 def complete(connection: Connection, found: Row[Any]) -> bool:

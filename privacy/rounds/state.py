@@ -26,7 +26,6 @@ from warpdesk_server.privacy.rounds import messages, phases, statements
 from warpdesk_server.privacy.rounds.aggregation import Aggregation, aggregation_of
 from warpdesk_server.privacy.rounds.errors import (
     Aborted,
-    AlreadySent,
     DoubleReveal,
     ForgedShare,
     NoRoom,
@@ -153,8 +152,7 @@ class Rounds:
             raise UnusableKey("mask_public and share_public are the same key, and each has one use")
         with writing(self._engine) as connection:
             _, me = phases.expect(connection, member, self._clock, "keys", "alone")
-            if me.mask_public is not None:
-                raise AlreadySent(f"client {member.client} has sent its keys")
+            phases.require_unsent(me.mask_public is not None, member, "its keys")
             both = (mask_public, share_public)
             twice = or_(members.c.mask_public.in_(both), members.c.share_public.in_(both))
             if connection.scalar(select(func.count()).where(members.c.round == member.round_id, twice)):
@@ -186,8 +184,7 @@ class Rounds:
         itself."""
         with writing(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "shares")
-            if me.shared:
-                raise AlreadySent(f"client {member.client} has sent its shares")
+            phases.require_unsent(me.shared, member, "its shares")
             around = set(statements.neighbours(found)[member.client])
             messages.require_exactly("ciphertexts", ciphertexts, around)
             messages.require_exactly("commitments", commitments, around | {member.client})
@@ -231,8 +228,7 @@ class Rounds:
         """The place of the member's masked vector, if it may be sent now."""
         with reading(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "masked", None)
-            if me.masked:
-                raise AlreadySent(f"client {member.client} has sent its masked vector")
+            phases.require_unsent(me.masked, member, "its masked vector")
             sharers = statements.clients_where(connection, member.round_id, members.c.shared)
             size, left = found.dimension * found.modulus_bits // 8, found.phase_ends - self._clock()
             return Place(sharers.index(member.client), len(sharers), size, left)
@@ -246,8 +242,7 @@ class Rounds:
         """Record that the member's masked vector is stored completely."""
         with writing(self._engine) as connection:
             _, me = phases.expect(connection, member, self._clock, "masked")
-            if me.masked:
-                raise AlreadySent(f"client {member.client} has sent its masked vector")
+            phases.require_unsent(me.masked, member, "its masked vector")
             statements.mark(connection, member, masked=True)
         self.advance(member.round_id)
 
@@ -271,8 +266,7 @@ class Rounds:
             found, me = phases.expect(connection, member, self._clock, "unmask")
             if not me.masked:
                 raise PhaseOver(f"client {member.client} was dropped: its masked vector was not there in time")
-            if me.revealed:
-                raise AlreadySent(f"client {member.client} has sent its shares of others' secrets")
+            phases.require_unsent(me.revealed, member, "its shares of others' secrets")
             survivors, dropped = (set(clients) for clients in statements.survivors(connection, member.round_id))
             around = {member.client, *statements.neighbours(found)[member.client]}
             wrong = sorted({*self_seed} & ({*mask_key} | dropped)) or sorted({*mask_key} & survivors)
