@@ -11,7 +11,7 @@ import socket
 import ssl
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -102,9 +102,7 @@ def _redis(url: str) -> Iterator[Check]:
         return
     place = _Place("redis", parts.get("host", "localhost"), parts.get("port", 6379), "WARPDESK_REDIS_URL")
     context = _context(parts.get("ssl_ca_certs")) if url.startswith("rediss:") else None
-    way = list(_way(place, context))
-    yield from way
-    if any(check.status == "failed" for check in way):
+    if not (yield from _way(place, context)):
         return
     with redis.Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as connection:
         yield from _within(connection, parts.get("username", "default"))
@@ -124,9 +122,7 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
         return
     yield Check("redis user", "ok", f"{user} is let in")
     try:
-        rights = list(_rights(connection, user))
-        yield from rights
-        if rights[0].status == "failed":
+        if not (yield from _rights(connection, user)):
             return
         yield _server(connection.info())
         yield from _times(connection)
@@ -139,15 +135,15 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
         yield Check("redis", "failed", f"it stopped answering: {type(error).__name__}", "look at the server's log")
 
 
-def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
-    """Check the Redis user's rights. The server is asked for each command in the scripts of this release."""
+def _rights(connection: redis.Redis, user: str) -> Generator[Check, None, bool]:
+    """Check the Redis user's rights to each command of this release's scripts; returns whether none is missing."""
     needed = _needed()
     lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
     answer: Any = evaluate(connection, scripts.MAY, *lines)
     if answer is None:
         yield Check("redis rights", "warning", "a Redis before 7 does not tell what a user may do",
                     "use Redis 7 or Valkey: deploy/redis is made for them")  # fmt: skip
-        return
+        return True
     short = [_shown(command) for command, may in zip(needed, answer, strict=False) if may != 1]
     if short:
         shown = "; ".join(short[:5]) + (f" and {len(short) - 5} more" if len(short) > 5 else "")
@@ -160,6 +156,7 @@ def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
                     {"beyond": beyond})  # fmt: skip
     else:
         yield Check("redis least rights", "ok", f"{user} may do none of {len(_NOT_ITS)} things that a worker must not")
+    return not short
 
 
 def _needed() -> list[tuple[str, ...]]:
@@ -240,15 +237,15 @@ def _context(authority: str | None) -> ssl.SSLContext | OSError:
     return context
 
 
-def _way(place: _Place, context: ssl.SSLContext | OSError | None) -> Iterator[Check]:
-    """Check DNS, TCP and TLS to a server, in this order; stops at the first that fails."""
+def _way(place: _Place, context: ssl.SSLContext | OSError | None) -> Generator[Check, None, bool]:
+    """Check DNS, TCP and TLS to a server, up to the first that fails; returns whether none did."""
     name = f"{place.name} name"
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         remedy = f"correct {place.variable}, or the resolver; .internal is known inside fly.io's WireGuard alone"
         yield Check(name, "failed", f"{place.host} has no address: {error.strerror}", remedy)
-        return
+        return False
     addresses = sorted({str(address[0]) for *_, address in found})
     yield Check(name, "ok", f"{place.host} is {', '.join(addresses[:4])}")
     name, began = f"{place.name} connection", time.perf_counter()
@@ -258,10 +255,11 @@ def _way(place: _Place, context: ssl.SSLContext | OSError | None) -> Iterator[Ch
         why = "no answer in 5 s" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
         remedy = f"let this machine reach TCP port {place.port} there: firewall, security group, WireGuard; or start it"
         yield Check(name, "failed", f"{place} cannot be reached: {why}", remedy)
-        return
+        return False
     with connection:
         yield Check(name, "ok", f"{place} answers in {(time.perf_counter() - began) * 1e3:.1f} ms")
-        yield _certificate(place, connection, context)
+        yield (secured := _certificate(place, connection, context))
+        return secured.status != "failed"
 
 
 def _certificate(place: _Place, connection: socket.socket, context: ssl.SSLContext | OSError | None) -> Check:
@@ -317,9 +315,7 @@ def _api(worker: WorkerSettings) -> Iterator[Check]:
     except ValueError:
         yield Check("api", "failed", "the port in WARPDESK_API_URL is no port", "correct it")
         return
-    way = list(_way(place, _context(None) if parts.scheme == "https" else None))
-    yield from way
-    if any(check.status == "failed" for check in way):
+    if not (yield from _way(place, _context(None) if parts.scheme == "https" else None)):
         return
     headers = {"Authorization": f"Bearer {worker.api_key.get_secret_value()}"}
     try:
