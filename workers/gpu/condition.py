@@ -138,23 +138,21 @@ class Condition:
 
     def answered(self, answer: Answer) -> bool:
         """Record the kernels, faults and leftover memory in a job's answer; True if the worker's report changes."""
-        now, news = self._clock(), False
+        now, faults = self._clock(), [fault for fault in answer.faults if fault.kind != "kept-off"]
+        news = bool(faults)
         self.note_report(answer)
-        for fault in answer.faults:
-            if fault.kind == "kept-off":
-                continue
-            news = True
+        for fault in faults:
             self._note(fault.kind, fault.message, now)
             if fault.kernel and fault.kind != "out-of-memory":
                 self._kernel(fault.kernel).fault(answer.job, fault.message, now)
         if answer.kernels:
             self._proved_at = now
         failed = {fault.kernel for fault in answer.faults}
-        for name in answer.kernels:
-            if name in self._kernels and name not in failed:
-                news |= self._kernels[name].success(now)
+        for name in {*answer.kernels} & self._kernels.keys() - failed:
+            news |= self._kernels[name].success(now)
         if answer.memory is not None:
-            was, self._stuck_jobs = self._stuck_jobs, self._stuck_jobs + 1 if self._is_stuck() else 0
+            is_stuck = answer.memory.leftover > STUCK_SHARE * answer.memory.limit
+            was, self._stuck_jobs = self._stuck_jobs, self._stuck_jobs + 1 if is_stuck else 0
             news |= bool(was) != bool(self._stuck_jobs)
         return news
 
@@ -172,8 +170,7 @@ class Condition:
             self.suspect(f"the device was lost ({by.message})")
 
     def timed_out(self, job: str, why: str, stuck: float, ran: float) -> None:
-        """Record a job that timed out after `ran` seconds, of which it was in one GPU call for the last `stuck`
-        seconds.
+        """Record a job that timed out after `ran` seconds, the last `stuck` of them in one GPU call.
 
         It counts as a fault if the call took most of that time, since the limit is more than any job should take.
         """
@@ -210,7 +207,7 @@ class Condition:
             why = f"{why}, after {self._suspicion}"
         self._note("wrong-answer" if by is not None and by.wrong else "start", why, now)
         if trial is not None:
-            self._examples.setdefault(trial, self._breaker(jobs=1)).open(why, now)
+            self._example(trial).open(why, now)
         if hung or self._suspicion is not None or (by is not None and by.wrong):
             self._suspicion = None
             self._gpu.open(why, now)
@@ -223,7 +220,7 @@ class Condition:
 
     def example_lost(self, trial: str, job: str, why: str) -> None:
         """Record that a job like this example lost the device, as the example did."""
-        self._examples.setdefault(trial, self._breaker(jobs=1)).fault(job, why, self._clock())
+        self._example(trial).fault(job, why, self._clock())
 
     # What follows.
 
@@ -248,7 +245,7 @@ class Condition:
         now = self._clock()
         self._note("start", why, now)
         if trial is not None:
-            self._examples.setdefault(trial, self._breaker(jobs=1)).open(why, now)
+            self._example(trial).open(why, now)
         self._gpu.fault("trial", why, now)
 
     def found_none(self, device: DeviceReport) -> None:
@@ -294,7 +291,7 @@ class Condition:
         """Why the child should be replaced before its next job."""
         if self._stuck_jobs < STUCK_JOBS or self._memory is None:
             return None
-        return f"{self._memory.used + self._memory.stuck} bytes of device memory stayed stuck after {STUCK_JOBS} jobs"
+        return f"{self._memory.leftover} bytes of device memory stayed stuck after {STUCK_JOBS} jobs"
 
     # What is told.
 
@@ -306,8 +303,7 @@ class Condition:
         why: str | None = None,
         call: LongCall | None = None,
     ) -> GpuCondition | None:
-        """The GPU's condition for the worker's report; None until anything is known. `why`: the reason of the last
-        restart."""
+        """The GPU's condition for the worker's report; None until anything is known. `why` is of the last restart."""
         now = self._clock()
         breakers = tuple(self._open_breakers(now))
         state, reason = self._state(phase, breakers, failed, driver, why, call)
@@ -315,7 +311,7 @@ class Condition:
             return None
         if self._reported is None or self._reported[0] != state:
             self._reported = state, self._gpu.since if self.quarantined else now
-        device = self._device
+        device, memory = self._device, self._memory if phase == "serving" and not self.quarantined else None
         return GpuCondition(
             state=state,
             reason=reason,
@@ -329,7 +325,7 @@ class Condition:
             last_fault=self._last_fault and self._last_fault[0],
             last_fault_at=self._last_fault and self._last_fault[1],
             faults=dict(self.faults),
-            memory=self._with_outside(driver) if phase == "serving" and not self.quarantined else None,
+            memory=memory.with_outside(driver) if memory is not None else None,
             driver=driver,
         )
 
@@ -359,13 +355,12 @@ class Condition:
         if examples:
             reasons.append(f"{examples} example{'s' if examples > 1 else ''} failed on the GPU")
         if self._stuck_jobs and self._memory is not None:
-            reasons.append(f"{self._memory.used + self._memory.stuck} bytes of device memory are stuck")
+            reasons.append(f"{self._memory.leftover} bytes of device memory are stuck")
         if self._canary_trouble is not None:
             reasons.append(f"the canary could not be asked: {self._canary_trouble}")
         if call is not None and call.late:
-            began = datetime.fromtimestamp(call.since, UTC)
-            size = "longer than its size explains: it may hang"
-            reasons.append(f"a job has been in one call of it since {began:%H:%M:%S} UTC, {size}")
+            at = f"{datetime.fromtimestamp(call.since, UTC):%H:%M:%S} UTC"
+            reasons.append(f"a job has been in one call of it since {at}, longer than its size explains: it may hang")
         # Not by the clock of who asks: the parent may not have come to hear what was said.
         if (silent := self._listened_at - self._spoke_at) > self._silence:
             reasons.append(f"its process has said nothing for {silent:.0f} s, not even that it asks the canary")
@@ -376,8 +371,7 @@ class Condition:
     def _open_breakers(self, now: float) -> Iterator[BreakerReport]:
         # Copies: the heart beats in another thread.
         for what, breaker in (*self._kernels.copy().items(), *self._examples.copy().items()):
-            state = breaker.state(now)
-            if state != "closed":
+            if (state := breaker.state(now)) != "closed":
                 yield BreakerReport(
                     what=what,
                     kind="kernel" if what in self._kernels else "example",
@@ -387,22 +381,11 @@ class Condition:
                     next_probe=breaker.next_probe,
                 )
 
-    def _is_stuck(self) -> bool:
-        memory = self._memory
-        return memory is not None and memory.used + memory.stuck > STUCK_SHARE * memory.limit
-
-    def _with_outside(self, driver: GpuReport | None) -> DeviceMemory | None:
-        """The device memory, with the bytes that the process has outside its pool, by the driver."""
-        reading, memory = None if driver is None else driver.reading, self._memory
-        if memory is None or reading is None or reading.process_memory is None:
-            return memory
-        return memory.model_copy(update={"outside": max(0, reading.process_memory - memory.held)})
-
     def _kernel(self, name: str) -> Breaker:
-        return self._kernels.setdefault(name, self._breaker(jobs=3))
+        return self._kernels.setdefault(name, Breaker(jobs=3, cool_down=self._cool_down))
 
-    def _breaker(self, jobs: int) -> Breaker:
-        return Breaker(jobs, cool_down=self._cool_down)
+    def _example(self, trial: str) -> Breaker:
+        return self._examples.setdefault(trial, Breaker(jobs=1, cool_down=self._cool_down))
 
     def _note(self, kind: str, message: str, now: float) -> None:
         self.faults[kind] += 1

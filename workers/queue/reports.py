@@ -155,6 +155,17 @@ class DeviceMemory(Message):
     peak: int
     outside: int | None = None
 
+    @property
+    def leftover(self) -> int:
+        """Bytes that are in use, or stuck, between jobs."""
+        return self.used + self.stuck
+
+    def with_outside(self, driver: GpuReport | None) -> "DeviceMemory":
+        reading = None if driver is None else driver.reading
+        if reading is None or reading.process_memory is None:
+            return self
+        return self.model_copy(update={"outside": max(0, reading.process_memory - self.held)})
+
 
 ConditionState = Literal["healthy", "degraded", "quarantined", "lost", "restarting", "absent"]
 
