@@ -1,5 +1,6 @@
 """Routes of the operation catalogue, and the check of a submitted job against its operation."""
 
+import hashlib
 import json
 import secrets
 from collections.abc import Container, Mapping
@@ -26,6 +27,7 @@ from warpdesk_server.kernels.operation import Cost, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.workers.queue.protocol import Together
 from warpdesk_server.workers.store.protocol import StoredArray
 
 router = APIRouter(tags=["operations"])
@@ -206,6 +208,16 @@ def missing(inputs: Mapping[str, str], gone: Container[str]) -> Refusal:
 
 def _missing(name: str, array_id: str) -> Problem:
     return Problem(f"/inputs/{errors.escape(name)}/array", f"there is no array {array_id[:80]!r}")
+
+
+def together(owner: str, checked: Checked) -> Together | None:
+    operation = checked.operation
+    alike, batching = operation.batch_key(checked.params, checked.infos), operation.batching
+    if alike is None or batching is None:
+        return None
+    apart = [alike, checked.submission.backend, owner if operation.confidential else None]
+    key = hashlib.blake2b(json.dumps(apart).encode(), digest_size=16).hexdigest()
+    return Together(key=key, items=batching.items, bytes=batching.bytes, wait=batching.wait)
 
 
 def describe(operation: Operation, settings: Settings) -> models.OperationDescription:

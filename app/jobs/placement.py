@@ -8,8 +8,6 @@
 From `checked` on all happens in one thread, which goes on where its caller has gone.
 """
 
-import hashlib
-import json
 import logging
 import threading
 import time
@@ -38,7 +36,7 @@ from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import JobRequest, Together
+from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.queue.records import (
     Enqueued,
     IdempotencyKey,
@@ -348,7 +346,7 @@ class Placement:
             work=checked.cost.steps,
             size=checked.cost.bytes,
             private=checked.operation.confidential,
-            together=_together(envelope.owner, checked),
+            together=operations.together(envelope.owner, checked),
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
         )
@@ -380,16 +378,6 @@ class Placement:
         if "command not allowed when used memory" in str(error):  # of a script Redis 6 answers with no type of its own
             return admission.memory()
         raise error
-
-
-def _together(owner: str, checked: Checked) -> Together | None:
-    operation = checked.operation
-    alike, batching = operation.batch_key(checked.params, checked.infos), operation.batching
-    if alike is None or batching is None:
-        return None
-    apart = [alike, checked.submission.backend, owner if operation.confidential else None]
-    key = hashlib.blake2b(json.dumps(apart).encode(), digest_size=16).hexdigest()
-    return Together(key=key, items=batching.items, bytes=batching.bytes, wait=batching.wait)
 
 
 def _require_gpu(jobs: JobQueue) -> None:
