@@ -1,6 +1,8 @@
 """Tiers of the tests. What a test needs is read from its parameters, its fixtures and the code of `tests` it calls.
 
 `service`: it starts processes of the service, or an API of its own. `emulated`: it runs kernels on the emulated GPU.
+`slow`: it starts other processes that load every kernel or collect every test, has processes killed at each step of a
+ledger, draws millions of numbers, or plays many histories against a model.
 """
 
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 # The marks of whoever uses these, by module and name.
-_MARKS = {
+MARKS = {
     ("tests.app.conftest", "live"): "service",
     ("tests.chaos.world", "World"): "service",
     ("tests.conftest", "serve"): "service",
@@ -23,6 +25,14 @@ _MARKS = {
     ("tests.cudasim.build", "load"): "emulated",
     ("tests.cudasim.device", "EmulatedDevice"): "emulated",
     ("tests.cudasim.sanitized", "run_sanitized"): "emulated",
+    ("hypothesis.stateful", "run_state_machine_as_test"): "slow",
+    ("tests.kernels.dp_noise.distributions", "moments_fit"): "slow",
+    ("tests.kernels.dp_noise.distributions", "passes"): "slow",
+    ("tests.kernels.gpu.test_gpu_run", "run"): "slow",
+    ("tests.kernels.processors", "printed"): "slow",
+    ("tests.privacy.processes", "Processes"): "slow",
+    ("tests.workers.child.test_warmup", "numba_usage"): "slow",
+    ("warpdesk_server.workers.child.warmup", "start_second_compiler"): "slow",
 }
 # A fixture of the whole session costs each of its tests little.
 _SHARED = {"running"}
@@ -55,7 +65,7 @@ def marks(value: Any) -> frozenset[str]:
         if id(value) in visited:
             continue
         visited.add(id(value))
-        if (name := _MARKS.get((value.__module__, value.__qualname__))) is not None:
+        if (name := MARKS.get((value.__module__, value.__qualname__))) is not None:
             found.add(name)
         elif value.__module__.startswith("tests."):
             left += _used(value)

@@ -1,6 +1,8 @@
-"""The marks of tests/tiers.py: what starts services or runs the emulated GPU has them, and nothing else."""
+"""The marks of tests/tiers.py: what starts services, runs the emulated GPU or is slow has them, and nothing else."""
 
+from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from tests import conftest
 from tests.cudasim import device
 from tests.cudasim.device import EmulatedDevice
-from tests.tiers import kinds, marks
+from tests.tiers import MARKS, kinds, marks
 from tests.workers.conftest import Desk
 
 
@@ -64,3 +66,8 @@ def test_a_mark_is_found_however_far_down_what_gives_it_is_used(used: Any, expec
 def test_a_device_among_the_attributes_of_a_parameter_is_found() -> None:
     assert set().union(*map(marks, kinds(SimpleNamespace(device=Slower())))) == {"emulated"}
     assert set().union(*map(marks, kinds(SimpleNamespace(device=None)))) == set()
+
+
+@pytest.mark.parametrize(("module", "name"), MARKS, ids=lambda part: part)
+def test_what_gives_a_mark_is_where_the_table_says(module: str, name: str) -> None:
+    assert isinstance(getattr(import_module(module), name), Callable)

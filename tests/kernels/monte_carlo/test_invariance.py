@@ -1,9 +1,6 @@
 """The answer's bytes do not depend on how the work is cut, how many threads share it, or what the processor can do."""
 
 import json
-import os
-import subprocess
-import sys
 import tracemalloc
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.monte_carlo.test_monte_carlo import PAYOFFS, params
+from tests.kernels.processors import printed
 from warpdesk_server.kernels.monte_carlo import cpu, gpu, spec
 from warpdesk_server.kernels.monte_carlo.plan import hit_discounts, tame, terms
 from warpdesk_server.kernels.monte_carlo.spec import BINS, OPERATION, SUMS, MonteCarloParams
@@ -91,17 +89,11 @@ def test_the_number_of_threads_changes_no_byte() -> None:
 
 def test_more_threads_and_a_plain_processor_change_no_byte() -> None:
     """A new process compiles for the least x86-64 (no AVX) or whatever "generic" is here, on three threads."""
-    requests = jobs(5_001)
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "3", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    given = [job.model_dump(mode="json") for job in requests]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(given), str(SEED)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in requests]) == json.loads(done.stdout)
+    asked = jobs(5_001)
+    given = json.dumps([job.model_dump(mode="json") for job in asked])
+    plain = {"NUMBA_NUM_THREADS": "3", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    answers = printed(PROGRAM, given, str(SEED), **plain)
+    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in asked]) == json.loads(answers)
 
 
 def as_json(answers: Any) -> Any:
