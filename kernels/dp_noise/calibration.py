@@ -1,21 +1,22 @@
-"""How far data may move under discrete Gaussian noise for an (epsilon, delta), and back: in high precision, rounded up.
+"""The calibration of discrete Gaussian noise: the sensitivity it covers at an (epsilon, delta), and the reverse.
 
-The noise is Y, P(Y = n) proportional to exp(-n**2 / 2 s**2), with s = 2**k grid steps, k >= 20.
+It is computed in high precision and rounded to the safe side. The noise is Y, P(Y = n) proportional to
+exp(-n**2 / 2 s**2), with s = 2**k grid steps, k >= 20.
 
-One coordinate that moves by D steps (Canonne, Kamath, Steinke 2020, Theorem 7, which shows that no less will do):
+One coordinate that moves by D steps (Canonne, Kamath, Steinke 2020, Theorem 7, an exact bound):
 
     delta = P(Y > e s**2 / D - D / 2) - exp(e) P(Y > e s**2 / D + D / 2)
 
-The tails are sums over the integers, taken by Euler and Maclaurin with the remainder bounded, so that what is returned
-is never below the exact sum. The formula of Balle and Wang (2018) for continuous noise finds the place; it decides
-nothing, since on a coarse grid it is too small.
+The tails are sums over the integers, by Euler and Maclaurin with a bounded remainder, so that the returned value is
+never below the exact sum. The formula of Balle and Wang (2018) for continuous noise is only the starting point of the
+search: on a coarse grid it is too small.
 
 Several coordinates: rho-zero-concentrated noise is (epsilon, delta)-private (Canonne, Kamath, Steinke 2020, Proposition
 12 with the conversion of Corollary 13) with
 
     delta = exp((a - 1)(a rho - epsilon)) / (a - 1) * (1 - 1/a)**a     for every a > 1,
 
-which is solved for rho or for epsilon. Any a is sound; a float finds the best one, and high precision evaluates it.
+which is solved for rho or for epsilon. Any a is valid: floats find the best one, and high precision evaluates it.
 """
 
 from collections.abc import Callable
@@ -28,16 +29,16 @@ from typing import Any
 
 from mpmath.ctx_mp import MPContext  # type: ignore[import-untyped]
 
-# A context of our own: mpmath's functions change their context's precision while they work, so one thread at a time.
+# Our own mpmath context, for one thread at a time: its functions change the context's precision while they run.
 _mp = MPContext()
 _lock = Lock()
-_GUARD = Fraction(1, 2**36)  # what is given away so that no rounding here can matter
-_EPSILON_DIGITS = 12  # an epsilon that is solved for is rounded up to so many decimal places, as budgets count
+_GUARD = Fraction(1, 2**36)  # a safety margin, so that no rounding here can matter
+_EPSILON_DIGITS = 12  # decimal places to which a computed epsilon is rounded up, as budgets count
 
 
 @lru_cache(1024)
 def largest_move(k: int, epsilon: Fraction, delta: Fraction) -> int:
-    """Return a D that costs at most (epsilon, delta) under noise of 2**k steps, within 1e-9 of the largest; 0 if none.
+    """The largest sensitivity D, within 1e-9, that costs at most (epsilon, delta) with noise of 2**k steps; 0 if none.
 
     A cold call takes 1 to 3 ms, 5 ms at worst (delta 1e-30).
     """
@@ -51,7 +52,7 @@ def largest_move(k: int, epsilon: Fraction, delta: Fraction) -> int:
 
 @lru_cache(1024)
 def epsilon_of_move(k: int, moved: int, delta: Fraction) -> Fraction:
-    """Return an epsilon with which a move of D steps is (epsilon, delta)-private, rounded up to 1e-12."""
+    """The epsilon of noise of 2**k steps for a sensitivity of D steps and this delta, rounded up to 1e-12."""
     with _lock:
         _mp.prec = _precision(delta)
         relative = _mp.mpf(moved) / 2**k
@@ -69,7 +70,7 @@ def epsilon_of_move(k: int, moved: int, delta: Fraction) -> Fraction:
 
 @lru_cache(1024)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return the largest rho known to be (epsilon, delta)-private, rounded down; at most 0 where there is none."""
+    """The largest rho of noise known to be (epsilon, delta)-private, rounded down; at most 0 if there is none."""
 
     with _lock:
         _mp.prec = _precision(delta)
@@ -78,7 +79,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(1024)
 def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return the least epsilon known to hold with delta for rho-zero-concentrated noise, rounded up to 1e-12."""
+    """The least epsilon known to hold with delta for rho-zero-concentrated noise, rounded up to 1e-12."""
     with _lock:
         _mp.prec = _precision(delta)
         return _epsilon_of_rho(rho, delta)
@@ -97,7 +98,7 @@ def _epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def _gain(b: float, log_delta: float) -> float:
-    """Return (log delta + log(a - 1) - a log(1 - 1/a)) / (a - 1) for a = 1 + b: how far epsilon is below a rho."""
+    """The difference a rho - epsilon of noise for a = 1 + b: (log delta + log(a - 1) - a log(1 - 1/a)) / (a - 1)."""
     return (log_delta + log(b) + (1 + b) * log1p(1 / b)) / b
 
 
@@ -107,7 +108,7 @@ def _exact_gain(b: Any, delta: Fraction) -> Any:
 
 @lru_cache(256)
 def least_beyond(laplace: bool, k: int, share: Fraction) -> int:
-    """Return the smallest m with P(|noise| >= m) <= share, for noise of scale 2**k steps."""
+    """The smallest m with P(|noise| >= m) <= share, for noise of scale 2**k steps."""
     scale = 2**k
     with _lock:
         _mp.prec = 160
@@ -124,17 +125,17 @@ def least_beyond(laplace: bool, k: int, share: Fraction) -> int:
 
 
 def _delta(k: int, moved: int, epsilon: Fraction) -> Fraction:
-    """Return Theorem 7's delta for a move of `moved` steps, or a little more."""
+    """The delta of Theorem 7 for noise of 2**k steps and a sensitivity of `moved` steps, or slightly more."""
     first = floor(epsilon * 4**k / moved - Fraction(moved, 2)) + 1
     upper, lower = _tail(k, first)[1], _tail(k, first + moved)[0]
     return _fraction(upper - _mp.exp(_number(epsilon)) * lower) + Fraction(1, 2 ** (_mp.prec - 32))
 
 
 def _tail(k: int, m: int) -> tuple[Any, Any]:
-    """Return bounds of P(Y >= m) below and above.
+    """The lower and upper bound of the noise's tail P(Y >= m).
 
-    Of sum f(n), n >= m: the integral + f(m) / 2 - f'(m) / 12, and at most 1/720 of the integral of |f''''|. All of f
-    sums to s sqrt(2 pi) but for one part in exp(2 pi**2 s**2).
+    Of sum f(n), n >= m: the integral + f(m) / 2 - f'(m) / 12, with an error below 1/720 of the integral of |f''''|.
+    The sum of all f is s sqrt(2 pi), with a relative error of exp(-2 pi**2 s**2).
     """
     if m <= 0:
         low, high = _tail(k, 1 - m)
@@ -152,9 +153,9 @@ def _tail(k: int, m: int) -> tuple[Any, Any]:
 
 @lru_cache(1024)
 def _relative_move(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return D / s for continuous noise, just below what (epsilon, delta) allows: Balle and Wang (2018), Theorem 8."""
+    """The sensitivity D / s that continuous noise just covers at (epsilon, delta): Balle and Wang (2018), Theorem 8."""
     wanted, e = _mp.log(_number(delta)), _number(epsilon)
-    # What several coordinates may cost is a little less. Where it is nothing, as much as even epsilon 0 allows.
+    # Several coordinates allow slightly less. If that is nothing, as much as even epsilon 0 allows.
     low = max(_mp.sqrt(2 * _number(max(_rho_of(epsilon, delta), Fraction(0)))), _number(delta))
     high = low * 5 / 4
     while _continuous(high, e) < _number(delta):
@@ -163,7 +164,7 @@ def _relative_move(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def _continuous(relative: Any, epsilon: Any) -> Any:
-    """Return delta of a continuous Gaussian for a move of `relative` standard deviations."""
+    """The delta of continuous Gaussian noise for a sensitivity of `relative` standard deviations."""
     at, half = epsilon / relative, relative / 2
     root = _mp.sqrt(2)
     value = (_mp.erfc((at - half) / root) - _mp.exp(epsilon) * _mp.erfc((at + half) / root)) / 2
@@ -171,8 +172,10 @@ def _continuous(relative: Any, epsilon: Any) -> Any:
 
 
 def _root(rising: Callable[[Any], Any], low: Any, high: Any) -> Any:
-    """Return a place between low and high where a rising function is below zero by less than 2**-30: false position
-    with the weights of Illinois, aimed at half of that."""
+    """A point between low and high at which a rising function is below zero by less than 2**-30.
+
+    The method is false position with the weights of Illinois, aimed at half of that.
+    """
     aim, near = _mp.ldexp(1, -31), _mp.ldexp(1, -30)
     below, above = rising(low) + aim, rising(high) + aim
     side = 0
@@ -191,7 +194,7 @@ def _root(rising: Callable[[Any], Any], low: Any, high: Any) -> Any:
 
 
 def _best(gain: Callable[[float], float]) -> Any:
-    """Return the a - 1 that gives the most: a search in its logarithm, which need not be exact."""
+    """The a - 1 with the greatest gain, by a search in its logarithm, which need not be exact."""
 
     def at(x: float) -> float:
         return gain(exp(x))
@@ -205,7 +208,7 @@ def _best(gain: Callable[[float], float]) -> Any:
 
 
 def _precision(delta: Fraction) -> int:
-    """Return bits enough that delta, a difference of two tails, keeps some eighty of them."""
+    """The precision in bits with which delta, a difference of two tails, keeps about eighty correct bits."""
     return 128 + 2 * max(0, delta.denominator.bit_length() - delta.numerator.bit_length())
 
 

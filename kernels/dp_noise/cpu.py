@@ -1,4 +1,4 @@
-"""Release with exact noise on the CPU, all cores: to the grid, clip, sum or count, sample, back to floats."""
+"""A release with exact noise on all cores of the CPU: round to the grid, clip, sum or count, add noise, to floats."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ from warpdesk_server.kernels.dp_noise.spec import MOST_PARTS
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:
-    """Return a noisy query of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
+    """The noisy query of records (n,) or (n, d), or a noisy statistic (d,) or (n, d); `key` is 32 random bytes.
 
-    Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
+    Raises InvalidRequest for values that are not finite or too large for the grid, and if no grid is safe.
     """
     made = plan(params, values.shape)
     total = _total(params, made, as_bits(values, clipped=params.mode == "records"))
@@ -47,13 +47,13 @@ def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, 
 
 
 def _total(params: DpNoise, made: Plan, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return what noise is added to, in steps."""
+    """The exact statistic in steps, before noise is added."""
     step = np.uint64(made.mantissa), made.exponent
     if params.mode == "aggregate":
         steps = np.empty(bits.size, np.int64)
         to_grid(bits.reshape(-1), *step, steps)
         return steps
-    # More parts than cores only cost memory: each holds a sum of its own.
+    # More parts than cores would only cost memory: each part has a sum of its own.
     parts = min(len(bits), get_num_threads(), MOST_PARTS)
     if params.bins is not None:
         total = count_records(bits.view(np.float64), np.array(params.bins.boundaries()), parts)

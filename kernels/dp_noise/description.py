@@ -1,4 +1,4 @@
-"""The description of a release: scale, grid, sensitivity, what was spent, its accuracy and what it promises."""
+"""The description of a noisy release: scale, grid, sensitivity, privacy cost, accuracy and a statement in words."""
 
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from fractions import Fraction
@@ -11,7 +11,7 @@ from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, r
 
 
 def describe(params: DpNoise, made: Plan, noisy_count: float | None = None) -> dict[str, Any]:
-    """Every output but the noisy numbers; `noisy_count` belongs to a plan that has one."""
+    """All outputs of dp_noise except the noisy numbers; `noisy_count` is given if the plan has one."""
     laplace = params.mechanism == "discrete_laplace"
     units = root_up(made.sensitivity_squared)
     amounts = {"epsilon" if laplace else "rho": at_least(spent(params, made))}
@@ -50,10 +50,10 @@ def _split(params: DpNoise, made: Plan, noisy_count: float | None) -> dict[str, 
 
 
 def _accuracy(laplace: bool, made: Plan, noisy_count: float | None) -> float:
-    """Return what noise moves one released number by, less than that with probability 95 %, from the exact pmf.
+    """The accuracy of one released number: its noise is below this with probability 95 %, by the exact pmf.
 
-    A noisy mean s'/n' is off by at most (|noise of s| + bound |noise of n|) / n', since no mean passes the bound; each
-    noise stays within its 97.5 %.
+    A noisy mean s'/n' is off by at most (|noise of s| + bound |noise of n|) / n', since no mean exceeds the bound. Each
+    of the two noises is taken at 97.5 %.
     """
     if made.count is None:
         return float(least_beyond(laplace, made.log2_scale, Fraction(1, 20)) * made.grid / made.divisor)

@@ -1,4 +1,4 @@
-"""Release with exact noise on a device: sum, count or clip records chunk by chunk, then add noise chunk by chunk."""
+"""A release with exact noise on a GPU: chunk by chunk, records are summed, counted or clipped, then noise is added."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,17 +28,17 @@ from warpdesk_server.kernels.gpu.source import Source
 _SOURCE = Source(Path(__file__).with_name("dp_noise.cu"))
 SOURCES: tuple[Source, ...] = (_SOURCE,)
 
-_THREADS, _MOST_ROUNDS = 128, 8  # as in the source
-_LEAST_ROWS = 256  # records that are worth a block
+_THREADS, _MOST_ROUNDS = 128, 8  # as in dp_noise.cu
+_LEAST_ROWS = 256  # records that are worth a block of their own
 _GRID_Y = 65_535  # CUDA's most blocks along y
-_BINS = 4096  # as in the source: counts of a block
+_BINS = 4096  # as in dp_noise.cu: counts of a block
 _LEAST_VALUES = 8 * _BINS  # values that are worth a block's bins
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes, device: Device) -> dict[str, Any]:
-    """Return a noisy query of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
+    """The noisy query of records (n,) or (n, d), or a noisy statistic (d,) or (n, d); `key` is 32 random bytes.
 
-    Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
+    Raises InvalidRequest for values that are not finite or too large for the grid, and if no grid is safe.
     """
     made = plan(params, values.shape)
     bits = as_bits(values, clipped=params.mode == "records")
@@ -54,22 +54,22 @@ def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes, device: Devic
 
 
 class _Release:
-    """One release. A chunk that is tried again has the same noise: key and element are all it depends on."""
+    """The chunks of one noisy release on a GPU. A repeated chunk has the same noise, by its key and elements."""
 
     def __init__(self, params: DpNoise, made: Plan, bits: NDArray[np.uint64], key: bytes, device: Device) -> None:
         self._cut = spec.cut(params, bits.shape)
         self.noisy = np.empty(made.width)
         self.noisy_count: float | None = None
-        self.total = np.zeros(made.width if self._cut.summing else 0, np.uint64)  # as int64: the same bits
+        self.total = np.zeros(made.width if self._cut.summing else 0, np.uint64)  # the bits of int64
         self.out_of_range = False
         self._params, self._made, self._device = params, made, device
-        # Records one by one, or the elements of a statistic.
+        # A row for each record, or the elements of a statistic.
         self._bits = bits.reshape(-1) if params.mode == "aggregate" else bits.reshape(len(bits), -1)
         self._key = np.frombuffer(key, "<u4")
-        self._summed = 0  # chunks of records that are in the total, which they enter in order
+        self._summed = 0  # chunks of records that are in the total already; they are added in order
 
     def work(self, first: int, end: int) -> None:
-        """Do these chunks, of which those of records come first and a count comes last."""
+        """Compute the chunks first to end: chunks of records come first, then noise, and a noisy count last."""
         summing, noising = self._cut.summing, self._cut.summing + self._cut.noising
         if max(first, self._summed) < min(end, summing):
             self._sum(max(first, self._summed), min(end, summing))
@@ -104,7 +104,7 @@ class _Release:
     def _norms(self, memory: PrivateMemory, bits: Any) -> Any:
         assert self._params.clip is not None  # noqa: S101
         if self._params.clip.norm == "linf":
-            return bits  # each coordinate is cut by itself: nobody reads them
+            return bits  # a placeholder: each coordinate is cut by itself, without norms
         n, d = bits.shape
         norms = memory.empty(n, np.uint64)
         self._device.kernel(_SOURCE, "row_norms")(
@@ -117,7 +117,7 @@ class _Release:
         kernel = self._device.kernel(_SOURCE, "sum_rows")
         width = min(_THREADS, 1 << (d - 1).bit_length())
         columns = -(-d // width)
-        # Enough blocks for the device, and no more: each adds to the total once.
+        # No more blocks than fill the device, since each adds to the total once.
         blocks = max(1, min(-(-n // _LEAST_ROWS), 2 * resident(self._device, kernel, _THREADS) // columns, _GRID_Y))
         rows = -(-n // blocks)
         kernel(
@@ -128,7 +128,7 @@ class _Release:
 
     def _count_rows(self, bits: Any, edges: Any, counts: Any) -> None:
         kernel = self._device.kernel(_SOURCE, "count_values")
-        # As many blocks as the device holds, each with values enough to be worth its bins.
+        # As many blocks as the device holds, but each with enough values to be worth its bins.
         windows = -(-counts.size // _BINS)
         blocks = max(1, min(-(-bits.size // _LEAST_VALUES), resident(self._device, kernel, _THREADS) // windows))
         each = -(-bits.size // blocks)
@@ -197,14 +197,15 @@ def add_noise(
     device: Device, key: Any, mechanism: str, k: int, grid: float, numbers: Any, first: int, flag: Any,
     values: tuple[Any, Any] | None = None, domains: Mapping[str, int] = DOMAIN,
 ) -> None:  # fmt: skip
-    """Write float64 (numbers[i] + noise of element first + i) * grid in place of numbers[n], uint64 on the device.
+    """Add noise to numbers[n] (uint64) on the GPU: each becomes the float64 (numbers[i] + noise[first + i]) * grid.
 
-    They are sums in steps, as int64; or the bits of float64 values, brought to the grid by `values`, its mantissa and
-    exponent: flag[1], uint32, is set where one passes 2**62 steps. The noise has the scale 2**k; key[8] is uint32.
+    The numbers are sums in steps (int64). With `values`, mantissa and exponent of the steps, they are the bits of
+    float64 values that are rounded to the grid; flag[1] (uint32) is set if one exceeds 2**62 steps. The noise has the
+    scale 2**k; key[8] is uint32.
     """
     kernel = device.kernel(_SOURCE, "laplace_noise" if mechanism == "discrete_laplace" else "gaussian_noise")
-    # All blocks are resident at once where that is possible. The more elements one has, the fewer of its threads idle
-    # while it does again those that ran dry.
+    # All blocks are resident at once if possible. With more elements in a block, fewer of its threads are idle while it
+    # repeats the elements that ran out of random words.
     rounds = min(_MOST_ROUNDS, -(-numbers.size // (_THREADS * resident(device, kernel, _THREADS))))
     mantissa, exponent = values or (np.uint64(0), np.int32(0))
     kernel(

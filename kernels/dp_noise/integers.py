@@ -1,9 +1,9 @@
-"""Bring values to the grid, clip records and add them up: in exact integers, so that no order of addition shows.
+"""The exact integers of a noisy release: values are rounded to the grid, and records are clipped and summed or counted.
 
-A float64 is m * 2**e with an integer m, and so is the number of grid steps per unit; their product is an integer of 106
-bits, which is rounded to the grid by looking at its bits (ties to even). Floating-point sums leak the order they were
-added in, and their rounding is not bounded by one step: Casacuberta et al., "Widespread Underestimation of Sensitivity
-in Differentially Private Libraries and How to Fix It" (CCS 2022).
+A float64 is m * 2**e with an integer m, and so is the number of grid steps in a unit. Their product is an integer of
+106 bits, which is rounded to the grid by its bits (ties to even). Floating-point sums reveal the order of their
+additions, and their rounding is not bounded by one step: Casacuberta et al., "Widespread Underestimation of
+Sensitivity in Differentially Private Libraries and How to Fix It" (CCS 2022).
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.dp_noise.release import NORM
 
 L1, LINF = NORM["l1"], NORM["linf"]
-OUT_OF_RANGE = 1 << 62  # steps; a value that far out is cut to this
+OUT_OF_RANGE = 1 << 62  # steps; a larger value is cut to this
 
 _U = np.uint64
 
@@ -31,7 +31,7 @@ def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @njit
 def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> np.int64:
-    """Round the float64 with these bits times mantissa * 2**exponent to an integer, cut to +-most (at most 2**62)."""
+    """A float64 value (its bits) in grid steps: times mantissa * 2**exponent, rounded, cut to +-most (up to 2**62)."""
     biased = np.int64((bits >> _U(52)) & _U(0x7FF))
     m = bits & _U(0xFFFFFFFFFFFFF)
     if biased > 0:
@@ -65,7 +65,7 @@ def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> np
 
 @njit
 def _root_up(high: np.uint64, low: np.uint64) -> np.uint64:
-    """Return the least r with r * r >= high * 2**64 + low, for sums below 2**126."""
+    """The square root of a record's 128-bit sum of squares, rounded up, for sums below 2**126."""
     root = _U(0)
     for bit in range(62 if high else 31, -1, -1):
         tried = root | (_U(1) << _U(bit))
@@ -84,7 +84,7 @@ def _exceeds(high: np.uint64, low: np.uint64, bound: int) -> bool:
 
 @njit
 def _clip(row: NDArray[np.int64], norm: int, bound: int) -> None:
-    """Scale row[d] toward zero until its norm is at most `bound`: floor(|q| * bound / norm), norm rounded up."""
+    """Clip a record row[d] to a norm of at most `bound`: floor(|q| * bound / norm), with the norm rounded up."""
     if norm == LINF:
         for j in range(row.size):
             row[j] = min(max(row[j], -bound), bound)
@@ -104,7 +104,7 @@ def _clip(row: NDArray[np.int64], norm: int, bound: int) -> None:
         if not _exceeds(high, low, bound):
             return
         size = _root_up(high, low)
-    # |q| * bound must fit 64 bits: drop bits of both where it might not, rounding the norm up and |q| down.
+    # |q| * bound must fit in 64 bits. If it might not, bits of both are dropped: the norm is rounded up, |q| down.
     shift = _U(0)
     while (size >> shift) >= (_U(1) << _U(63)) // _U(bound):
         shift += _U(1)
@@ -119,7 +119,7 @@ def _clip(row: NDArray[np.int64], norm: int, bound: int) -> None:
 def sum_records(
     bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int, parts: int
 ) -> NDArray[np.int64]:
-    """Return the sum of the clipped records of bits[n, d]; `parts` only says how the rows are shared out."""
+    """The sum of the clipped records bits[n, d] in steps; `parts` only distributes the rows over the cores."""
     partial = np.zeros((parts, bits.shape[1]), np.int64)
     share(
         parts,
@@ -149,7 +149,7 @@ def _sum_parts(
 def clip_records(
     bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int
 ) -> NDArray[np.int64]:
-    """Return the clipped records of bits[n, d] in steps."""
+    """The clipped records of bits[n, d] in steps."""
     steps = np.empty(bits.shape, np.int64)
     share(
         len(bits),
@@ -172,7 +172,7 @@ def _clip_part(
 
 
 def count_records(values: NDArray[np.float64], edges: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
-    """Return how many of values[n] lie in each bin of edges[bins + 1]; `parts` only says how they are shared out."""
+    """The histogram of records: how many values[n] lie in each bin of edges[bins + 1]; `parts` distributes them."""
     partial = np.zeros((parts, len(edges) - 1), np.int64)
     share(parts, lambda first, end: _count_parts(values, edges, parts, first, end, partial))
     counts: NDArray[np.int64] = partial.sum(axis=0)
@@ -202,7 +202,7 @@ def _count_parts(
 
 
 def to_grid(bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, steps: NDArray[np.int64]) -> None:
-    """Write steps[n] of bits[n], cut to +-OUT_OF_RANGE."""
+    """Round the values bits[n] to the grid: write them as steps[n], cut to +-OUT_OF_RANGE."""
     share(bits.size, lambda first, end: _to_grid(bits[first:end], mantissa, exponent, steps[first:end]), at_least=4096)
 
 

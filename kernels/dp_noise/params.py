@@ -1,4 +1,4 @@
-"""The parameters of dp_noise: its budget or scale, its query, and what bounds the influence of a record."""
+"""The parameters of dp_noise: the privacy cost or scale, the query, and the bound on one record's influence."""
 
 from decimal import Decimal
 from itertools import pairwise
@@ -16,7 +16,7 @@ Norm = Literal["l1", "l2", "linf"]
 Query = Literal["sum", "mean", "histogram", "identity"]
 
 MOST_BINS = 65_536
-MOST_EDGES = 4_097  # parameters are kept with the job: what has more bins is counted in categories
+MOST_EDGES = 4_097  # parameters are stored with the job; more bins need categories instead of edges
 
 
 class Clip(Params):
@@ -34,7 +34,7 @@ class Sensitivity(Params):
 
 
 class Bins(Params):
-    """What records are counted in: categories 0 to n - 1, or the intervals between edges."""
+    """The bins in which records are counted: categories 0 to n - 1, or the intervals between edges."""
 
     categories: int | None = Field(
         None, ge=1, le=MOST_BINS, description="how many: records are integers, and others than 0 to n - 1 not counted"
@@ -61,7 +61,7 @@ class Bins(Params):
         return self.categories or len(self.edges or ()) - 1
 
     def boundaries(self) -> tuple[float, ...]:
-        """The edges, which lie between the integers where categories are counted."""
+        """The edges of the bins; for categories they lie between the integers."""
         return self.edges or tuple(at - 0.5 for at in range(self.count + 1))
 
 
@@ -142,12 +142,12 @@ class DpNoise(Params):
 
 
 def released(params: DpNoise, shape: tuple[int, ...]) -> int:
-    """How many numbers have noise of their own, a mean's count left aside."""
+    """The number of released numbers with noise of their own, without a mean's count."""
     if params.bins is not None:
         return params.bins.count
     return prod(shape) if params.mode == "aggregate" or params.query == "identity" else prod(shape[1:])
 
 
 def has_noisy_count(params: DpNoise) -> bool:
-    """Whether how many records there are is private, and a mean needs it."""
+    """Whether the release needs a noisy count: a mean, if the number of records is private."""
     return params.query == "mean" and params.neighbouring == "add_remove"

@@ -1,7 +1,7 @@
-"""Turn decimal amounts into integers: the grid, the clip bound and the sensitivity, with the budget never exceeded.
+"""The plan of a noisy release in integers: the grid, the clip bound and the sensitivity, never above the budget.
 
-All arithmetic here is exact (Fraction and int). The noise has scale 2**k grid steps, so the sampler needs free bits
-only; the grid is chosen so that the budget is met:
+All arithmetic here is exact (Fraction and int). The noise has scale 2**k grid steps, so the sampler needs only random
+bits. The grid is chosen so that the budget is met:
 
     discrete Laplace    epsilon = D1 / 2**k              D1, D2: L1 and L2 sensitivity in grid steps
     discrete Gaussian   rho     = D2**2 / (2 * 4**k)     (Canonne, Kamath, Steinke 2020, Theorem 4)
@@ -26,28 +26,28 @@ from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import Spend
 
 MIN_LOG2_SCALE = 20
-# Laplace noise is u + v * 2**k with v geometric: 64 bits then hold v < 2**23, which exp(-2**23) leaves to no one.
-# The Gaussian's acceptance test needs 2k + 3 bits.
+# Laplace noise is u + v * 2**k with v geometric: 64 bits hold v < 2**23, which fails with probability exp(-2**23). The
+# Gaussian's acceptance test needs 2k + 3 bits.
 MAX_LOG2_SCALE = {"discrete_laplace": 40, "discrete_gaussian": 30}
 RESOLUTION = 1024
-MAX_SENSITIVITY = 2**40  # grid steps; with k = 20 that is an epsilon of a million, which protects no one
+MAX_SENSITIVITY = 2**40  # grid steps; with k = 20 that is an epsilon of a million, which protects nobody
 MAX_TOTAL = 2**62  # grid steps in a sum or a single value: one bit of 63 is left for the noise
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One release in integers: a value x becomes round(x * steps), steps = mantissa * 2**exponent a unit."""
+    """The plan of a noisy release in integers: a value x becomes round(x * steps), steps = mantissa * 2**exponent."""
 
     log2_scale: int  # k
     mantissa: int  # 2**52 <= mantissa < 2**53
     exponent: int
-    bound: int  # records: clip bound in grid steps, or those of one in a count; aggregate: 0
+    bound: int  # records: clip bound in grid steps, or the steps of one record in a count; aggregate: 0
     saturation: int  # a coordinate is cut to this many steps before its record's norm is taken
-    sensitivity_squared: int  # of the norm the mechanism needs, in grid steps, rounding and neighbouring included
+    sensitivity_squared: int  # in grid steps and the mechanism's norm, including rounding and neighbouring
     width: int  # numbers released
     one_moves: bool  # at most one of them differs between neighbours
-    divisor: int = 1  # of the noisy numbers: how many records a mean is of, where that is public
-    count: "Plan | None" = None  # the noisy count of a mean, where it is not
+    divisor: int = 1  # of the noisy numbers: a mean's number of records, if that is public
+    count: "Plan | None" = None  # the plan of a mean's noisy count, if the number of records is private
 
     @property
     def steps(self) -> Fraction:
@@ -64,23 +64,23 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Reach:
-    """How far neighbouring statistics lie apart: `amount` in a norm of `width` coordinates."""
+    """The sensitivity of a statistic: neighbours differ by at most `amount` in a norm of `width` coordinates."""
 
     norm: Norm
     amount: Fraction
     width: int
     factor_squared: int = 1  # replacing a record moves a sum by up to two of its bounds
-    rounding: int = 0  # 1 where real statistics are brought to the grid, which may move each coordinate by a step more
+    rounding: int = 0  # 1 if real statistics are rounded to the grid, which may move each coordinate by one more step
     one_moves: bool = False
 
     def shared(self, laplace: bool) -> int:
-        """How many coordinates rounding moves, in the norm of the mechanism: what the grid has to make little of."""
+        """The effect of rounding to the grid, in steps and the mechanism's norm; a finer grid makes it negligible."""
         return self.width if laplace and self.norm == "l1" else root_up(self.width)
 
 
 @dataclass(frozen=True)
 class _Budget:
-    """What noise may cost, or how large it is to be: one of the four."""
+    """The privacy budget of the noise, or its scale: exactly one of four."""
 
     epsilon: Fraction | None = None
     pair: tuple[Fraction, Fraction] | None = None  # epsilon and delta, where one coordinate moves
@@ -88,7 +88,7 @@ class _Budget:
     scale: Fraction | None = None
 
     def squared(self, k: int) -> int:
-        """The square of the largest sensitivity in steps that noise of 2**k steps covers."""
+        """The square of the largest sensitivity, in steps, that noise of 2**k steps covers within this budget."""
         if self.epsilon is not None:
             return int(self.epsilon * 2**k) ** 2
         if self.pair is not None:
@@ -103,14 +103,14 @@ class _Budget:
 
 
 def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
-    """Choose grid and clip bound for values of this shape; raise InvalidRequest where none is safe."""
+    """Choose the grid and clip bound of a noisy release of this shape. Raises InvalidRequest if none is safe."""
     reach = _reach(params, shape)
     budget = _budget(params, reach)
     width = released(params, shape)
     if not has_noisy_count(params):
         divisor = shape[0] if params.query == "mean" else 1
         return _noise(params, reach, budget, shape, width, divisor)
-    # Of one charge the sum spends one half, and the count the other. A scale is the sum's; the count costs as much.
+    # The sum spends one half of the charge, the count the other. A given scale is the sum's; the count costs as much.
     half = budget.half()
     summed = _noise(params, reach, half, shape, width)
     if budget.scale is not None:
@@ -120,7 +120,7 @@ def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
 
 
 def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
-    """Return what each accountant is charged: what was asked where it was asked for, else what the noise costs."""
+    """The budget charge of a noisy release for each accountant: the requested amount, or the cost of the noise."""
     made = plan(params, shape)
     cost = spent(params, made)
     if params.mechanism == "discrete_laplace":
@@ -139,7 +139,7 @@ def _reach(params: DpNoise, shape: tuple[int, ...]) -> _Reach:
     if params.clip is not None:
         width = prod(shape[1:])
         return _Reach(params.clip.norm, Fraction(params.clip.bound), width, 4 if replaced else 1, one_moves=width == 1)
-    # A record is one in one bin. Replaced, it is one less there and one more elsewhere: 2 in L1, sqrt(2) in L2.
+    # A record counts one in one bin. Replaced, one bin loses one and another gains one: 2 in L1, sqrt(2) in L2.
     moved = (4 if params.mechanism == "discrete_laplace" else 2) if replaced else 1
     return _Reach("l1", Fraction(1), released(params, shape), moved, one_moves=not replaced)
 
@@ -165,7 +165,7 @@ def _noise(
     highest = MAX_LOG2_SCALE[params.mechanism]
     wanted, least = RESOLUTION, 8
     if reach.rounding and reach.norm != "linf":
-        # Rounding adds `width` steps to an L1 sensitivity, sqrt(width) to an L2 one: an eighth on top is the most.
+        # Rounding adds `width` steps to an L1 sensitivity, sqrt(width) to an L2 one: at most one eighth more.
         wanted, least = (each * reach.shared(laplace) for each in (wanted, least))
     for k in range(MIN_LOG2_SCALE, highest + 1):
         size, steps = _size(reach, laplace, budget, k)
@@ -203,19 +203,19 @@ def _noise(
 
 
 def _size(reach: _Reach, laplace: bool, budget: _Budget, k: int) -> tuple[int, Fraction]:
-    """Return the grid steps of the bound, or of the declared sensitivity before rounding is added, and those a unit."""
+    """The grid steps of the bound, or of the declared sensitivity without rounding, and the grid steps of a unit."""
     if budget.scale is None:
         size = _largest(reach, laplace, budget.squared(k))
         return size, size / reach.amount
-    # The scale is 2**k steps at least: the grid follows from it, and the budget is what comes out.
+    # A given scale is at least 2**k steps: the grid follows from it, and the budget from the grid.
     mantissa, exponent = round_down(2**k / budget.scale)
     steps = mantissa * power(exponent)
-    # A clip bound may only shrink on the grid, a declared sensitivity only grow.
+    # A clip bound is rounded down to the grid, a declared sensitivity up.
     return (-int(-reach.amount * steps // 1) if reach.rounding else int(reach.amount * steps)), steps
 
 
 def _sensitivity_squared(reach: _Reach, laplace: bool, size: int) -> int:
-    """Square of the L1 (Laplace) or L2 (Gaussian) sensitivity of integers within `size` steps of each other."""
+    """The square of the L1 (Laplace) or L2 (Gaussian) sensitivity of integers that differ by at most `size` steps."""
     if reach.norm == "linf":
         each = size + reach.rounding
         return reach.factor_squared * (reach.width**2 if laplace else reach.width) * each**2
@@ -228,7 +228,7 @@ def _sensitivity_squared(reach: _Reach, laplace: bool, size: int) -> int:
 
 
 def _largest(reach: _Reach, laplace: bool, budget_squared: int) -> int:
-    """Return the largest size whose sensitivity is within the budget; below 1 when there is none."""
+    """The largest size in steps whose sensitivity is within the budget; below 1 if there is none."""
     each_squared = budget_squared // reach.factor_squared
     if reach.norm == "linf":
         return isqrt(each_squared // (reach.width**2 if laplace else reach.width)) - reach.rounding
@@ -242,7 +242,7 @@ def _largest(reach: _Reach, laplace: bool, budget_squared: int) -> int:
 
 
 def spent(params: DpNoise, made: Plan) -> Fraction:
-    """Return epsilon of discrete Laplace noise, rho of discrete Gaussian noise, a count's with it."""
+    """The privacy cost of a release: epsilon of discrete Laplace or rho of discrete Gaussian noise, with a count's."""
     counted = Fraction(0) if made.count is None else spent(params, made.count)
     if params.mechanism == "discrete_laplace":
         return counted + Fraction(root_up(made.sensitivity_squared), 2**made.log2_scale)
@@ -250,7 +250,7 @@ def spent(params: DpNoise, made: Plan) -> Fraction:
 
 
 def approximate(params: DpNoise, made: Plan) -> tuple[Fraction, Fraction] | None:
-    """Return epsilon and delta where a delta was given: as asked, or the epsilon that a scale comes to."""
+    """The epsilon and delta of the noise if a delta was given: as requested, or computed from a scale."""
     if params.delta is None:
         return None
     delta = Fraction(params.delta)

@@ -1,4 +1,4 @@
-"""Exact amounts: rounded to a grid, and printed with rounding that never makes a promise larger."""
+"""Exact amounts of privacy and noise: rounded to a grid, and printed so that no promise becomes stronger."""
 
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -7,13 +7,13 @@ from typing import Any
 
 
 def digits(value: Fraction, rounding: str) -> str:
-    """Twelve significant digits that never promise more than `value`: budgets round up, scales of noise down."""
+    """Twelve significant digits of an amount, rounded so that they promise no more: budgets up, noise scales down."""
     decimal = Context(prec=12, rounding=rounding).divide(Decimal(value.numerator), Decimal(value.denominator))
     return str(decimal)
 
 
 def at_least(value: Fraction) -> dict[str, Any]:
-    """As `exact`, with the least float64 that is not below the value: a budget is never understated."""
+    """The output of an amount of budget: as `exact`, with the least float64 that is not below it."""
     nearest = float(value)
     return {**exact(value), "value": nearest if nearest >= value else nextafter(nearest, inf)}
 
@@ -23,7 +23,7 @@ def exact(value: Fraction) -> dict[str, Any]:
 
 
 def round_down(value: Fraction) -> tuple[int, int]:
-    """Return (m, e) with 2**52 <= m < 2**53 and m * 2**e the largest such number not above `value`."""
+    """The largest float64-like number m * 2**e that is not above `value`, as (m, e) with 2**52 <= m < 2**53."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length() - 53
     while value >= power(exponent + 53):
         exponent += 1

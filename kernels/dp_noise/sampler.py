@@ -1,4 +1,4 @@
-"""Draw exact discrete Laplace and discrete Gaussian noise from ChaCha20 in integers: no float, no logarithm, no table.
+"""The sampler of exact noise, discrete Laplace and discrete Gaussian, from ChaCha20 words in integers.
 
 Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), algorithms 1 to 3, for a scale of
 t = 2**k: uniform words below t are then free bits, and every probability compared is a dyadic fraction or one in K.
@@ -27,14 +27,14 @@ LAPLACE, LAPLACE_COUNT = DOMAIN["discrete_laplace"], COUNT_DOMAIN["discrete_lapl
 _CHUNK = 64 * LANES  # elements one core takes at a time
 
 
-# What one element has still to read, in one array of uint32: the 16 words of its block, then
+# The stream of one element, in one array of uint32: the 16 words of its block, then
 _AT, _BLOCK, _LOW, _HIGH, _MECHANISM, _KEY = 16, 17, 18, 19, 20, 21  # next word, block number, nonce words, key[8]
 _SIZE = 29
 
 
 @njit
 def _word(stream: Any) -> Any:
-    """Return the next 32 random bits as an int64."""
+    """The next 32 random bits of a noise stream, as an int64."""
     at = int(stream[_AT])
     if at == WORDS:
         at = 0
@@ -46,7 +46,7 @@ def _word(stream: Any) -> Any:
 
 @njit
 def _below(stream: Any, numerator: Any, bits: Any) -> Any:
-    """Return True with probability numerator / 2**bits, reading a second word only when the first ties."""
+    """True with probability numerator / 2**bits, from a noise stream; a second word is read only if the first ties."""
     while bits > 32:
         bits -= 32
         top = numerator >> bits
@@ -59,19 +59,19 @@ def _below(stream: Any, numerator: Any, bits: Any) -> Any:
 
 @njit
 def _one_in(stream: Any, count: Any) -> Any:
-    """Return True with probability 1 / count, 1 <= count < 2**32."""
+    """True with probability 1 / count, 1 <= count < 2**32, from a noise stream."""
     if count == 1:
         return True
     share = 0xFFFFFFFF // count
     while True:
         word = _word(stream)
-        if word < share * count:  # the last words would favour one outcome: draw again
+        if word < share * count:  # otherwise draw again: the last words would favour one outcome
             return word < share
 
 
 @njit
 def _exp_minus_one(stream: Any) -> Any:
-    """Return True with probability exp(-1)."""
+    """True with probability exp(-1), from a noise stream."""
     count = 1
     while _one_in(stream, count):
         count += 1
@@ -80,7 +80,7 @@ def _exp_minus_one(stream: Any) -> Any:
 
 @njit
 def _exp_minus(stream: Any, numerator: Any, bits: Any) -> Any:
-    """Return True with probability exp(-numerator / 2**bits), 0 <= numerator < 2**bits."""
+    """True with probability exp(-numerator / 2**bits), 0 <= numerator < 2**bits, from a noise stream."""
     count = 1
     while _below(stream, numerator, bits) and _one_in(stream, count):
         count += 1
@@ -89,9 +89,9 @@ def _exp_minus(stream: Any, numerator: Any, bits: Any) -> Any:
 
 @njit
 def _laplace(stream: Any, k: Any) -> Any:
-    """Return discrete Laplace noise of scale 2**k, k <= 40: P(n) is proportional to exp(-|n| / 2**k)."""
+    """Discrete Laplace noise of scale 2**k, k <= 40: P(n) is proportional to exp(-|n| / 2**k)."""
     while True:
-        # The top k bits of one word or two; the last bit is never among them and is the sign.
+        # The top k bits of one word or two; the lowest bit is never among them and is the sign.
         word = _word(stream)
         if k < 32:
             u = word >> (32 - k)
@@ -107,13 +107,13 @@ def _laplace(stream: Any, k: Any) -> Any:
             v += 1
         magnitude = u + (v << k)
         if negative == 1 and magnitude == 0:
-            continue  # zero has one sign
+            continue  # zero counts with one sign only
         return -magnitude if negative == 1 else magnitude
 
 
 @njit
 def _gaussian(stream: Any, k: Any) -> Any:
-    """Return discrete Gaussian noise of sigma = 2**k, k <= 30: P(n) is proportional to exp(-n**2 / 2**(2k + 1))."""
+    """Discrete Gaussian noise of sigma = 2**k, k <= 30: P(n) is proportional to exp(-n**2 / 2**(2k + 1))."""
     while True:
         n = _laplace(stream, k)
         distance = abs(abs(n) - (np.int64(1) << k))
@@ -136,7 +136,7 @@ def _gaussian(stream: Any, k: Any) -> Any:
 def add_noise(
     key: NDArray[np.uint32], mechanism: int, k: int, grid: float, total: NDArray[np.int64], noisy: NDArray[np.float64]
 ) -> None:
-    """Write noisy[i] = (total[i] + noise[i]) * grid for key[8] and total[n]; `mechanism` is its domain."""
+    """Add noise on all cores: noisy[i] = (total[i] + noise[i]) * grid, by key[8]; `mechanism` is the nonce's domain."""
     chunks = -(-total.size // _CHUNK)
     share(chunks, lambda first, end: _add_noise(key, mechanism, k, grid, total, first, end, noisy))
 
@@ -172,5 +172,5 @@ def _add_noise(
                 stream[_HIGH] = state[14 * LANES + lane]
                 noise = _laplace(stream, k) if laplace else _gaussian(stream, k)
                 noisy[first + lane] = np.float64(total[first + lane] + noise) * grid
-    for held in (state, lanes, stream):  # the key is in them, and what it gave
+    for held in (state, lanes, stream):  # they hold the key and random words
         held[:] = 0

@@ -1,4 +1,4 @@
-"""Differential-privacy noise on integers of a grid: amounts are decimal strings, and what is unsafe is refused."""
+"""The specification of dp_noise: a release with differential-privacy noise on an integer grid, and its refusals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from warpdesk_server.kernels.spend import Spend
 
 # Values in a chunk on a device: whole records, and elements that noise is added to. It changes no byte.
 CHUNK = 1 << 22
-DRAW = 16.0  # drawing noise for an element takes about as long as bringing so many values to the grid
-MOST_PARTS = 16  # sums the CPU keeps side by side, so that a job's memory does not depend on the machine's cores
+DRAW = 16.0  # to draw noise for an element takes about as long as to round so many values to the grid
+MOST_PARTS = 16  # partial sums on the CPU: a limit, so that a job's memory does not depend on the machine's cores
 
 
 def check(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> None:
-    """Raise InvalidRequest where no safe integer grid exists for these amounts and this shape."""
+    """Check the inputs of a noisy release. Raises InvalidRequest if no integer grid is safe for amounts and shape."""
     # Not at the top of the module: mpmath, which plans need and no other operation does, is slow to import.
     from warpdesk_server.kernels.dp_noise.plan import plan
 
@@ -34,7 +34,7 @@ def check(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def spend(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
-    """Return what the release charges, at least what its noise costs; None where no budget is named."""
+    """The budget charge of a noisy release, at least the cost of its noise; None if it names no budget."""
     if params.budget is None:
         return None
     from warpdesk_server.kernels.dp_noise.plan import charged
@@ -43,9 +43,9 @@ def spend(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
 
 
 def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The values, their float64 and a byte each to see that they are finite; the integers and the noisy values.
+    """The cost of a noisy release: values as float64 and a byte each to check them, the integers, the noisy values.
 
-    What is summed or counted also needs, in every part, a sum and a record, or the counts.
+    For sums and counts, each part also needs a sum and a record, or the counts.
     """
     values = inputs["values"]
     taken, width = values.nbytes + 9 * values.size, released(params, values.shape)
@@ -57,7 +57,7 @@ def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
 
 @dataclass(frozen=True)
 class Chunks:
-    """The cut of a job: `summing` chunks of `rows` records, `noising` chunks of `elements` numbers, then a count's."""
+    """The cut of a release: `summing` chunks of `rows` records, `noising` chunks of `elements` numbers, a count."""
 
     rows: int
     summing: int
@@ -82,7 +82,7 @@ def cut(params: DpNoise, shape: tuple[int, ...]) -> Chunks:
 
 
 def grid(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Grid:
-    """Records of a chunk with their norms, or numbers; beside them sums or counts with edges, or the key and a flag."""
+    """The grid of a noisy release: records with norms, or numbers; besides, sums, counts with edges, or the key."""
     shape = inputs["values"].shape
     chunks, width = cut(params, shape), released(params, shape)
     rows, of_norm = min(chunks.rows, shape[0]), 8

@@ -1,6 +1,6 @@
-"""Price European and geometric Asian options exactly, for the control variate and to check the simulation against.
+"""Closed-form prices of European and geometric Asian options, for the control variate and to check the simulation.
 
-Everything is float64 through the project's own exp and log, so that the answer's bytes do not depend on the C library.
+All numbers are float64, with the project's own exp and log, so that the bytes do not depend on the C library.
 """
 
 from math import sqrt
@@ -32,13 +32,13 @@ _SQRT_TWO_PI = 2.506628274631
 
 
 def normal_cdf(x: float) -> float:
-    """Return the probability that a standard normal is at most x."""
+    """The probability that a standard normal is at most x."""
     tail = _upper_tail(abs(x))
     return 1.0 - tail if x > 0 else tail
 
 
 def normal_quantile(probability: float) -> float:
-    """Return the x with normal_cdf(x) = probability, for probabilities in (1e-12, 1 - 1e-12)."""
+    """The x with normal_cdf(x) = probability, for probabilities in (1e-12, 1 - 1e-12)."""
     if probability == 0.5:
         return 0.0
     wanted = min(probability, 1.0 - probability)
@@ -55,7 +55,7 @@ def normal_quantile(probability: float) -> float:
 def black_scholes(
     option: str, spot: float, strike: float, rate: float, dividend: float, volatility: float, maturity: float
 ) -> float:
-    """Return the Black-Scholes-Merton value of a European option (times in years, rates continuous)."""
+    """The Black-Scholes-Merton value of a European option (times in years, rates continuous)."""
     mean = (rate - dividend - 0.5 * volatility * volatility) * maturity
     return _lognormal_option(option, spot, strike, mean, volatility * sqrt(maturity), exp(-rate * maturity))
 
@@ -71,10 +71,10 @@ def geometric_asian(
     steps: int,
     include_spot: bool = False,
 ) -> float:
-    """Return the value of an option on the geometric mean of the fixings at maturity * k / steps, k = 1 .. steps.
+    """The value of an option on the geometric mean of the fixings at maturity * k / steps, k = 1 .. steps.
 
     The mean is lognormal (Kemna and Vorst 1990; the discrete form as in Clewlow and Strickland, Implementing
-    Derivatives Models, pp. 118-123). With `include_spot` the price at time 0 is one fixing more.
+    Derivatives Models, pp. 118-123). With `include_spot` the price at time 0 is one more fixing.
     """
     mean, deviation = geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
     return _lognormal_option(option, spot, strike, mean, deviation, exp(-rate * maturity))
@@ -91,7 +91,7 @@ def geometric_asian_pays(
     steps: int,
     include_spot: bool = False,
 ) -> float:
-    """Return the probability that the option of `geometric_asian` pays anything."""
+    """The probability that the option of `geometric_asian` pays anything."""
     mean, deviation = geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
     sign = 1.0 if option == "call" else -1.0
     distance = sign * (log(spot / strike) + mean)
@@ -101,22 +101,22 @@ def geometric_asian_pays(
 
 
 def positive_part(x: float) -> float:
-    """Return x where it is positive and +0.0 elsewhere, also for -0.0, which Python's max may keep."""
+    """x if it is positive, else +0.0, also for -0.0, which Python's max may keep."""
     return x if x > 0.0 else 0.0
 
 
 def exp(x: float) -> float:
-    """Return e^x by the project's own float64 exponential."""
+    """e^x by the project's own float64 exponential."""
     return float(exp64(float(x)))
 
 
 def log(x: float) -> float:
-    """Return ln x by the project's own float64 logarithm."""
+    """ln x by the project's own float64 logarithm."""
     return float(log64(float(x)))
 
 
 def _lognormal_option(option: str, spot: float, strike: float, mean: float, deviation: float, discount: float) -> float:
-    """Value an option on spot * exp(N(mean, deviation^2)), paid at a time whose discount factor is given."""
+    """The value of an option on a lognormal price, spot * exp(N(mean, deviation^2)), with a discount factor."""
     sign = 1.0 if option == "call" else -1.0
     forward = spot * exp(mean + 0.5 * deviation * deviation)
     if deviation == 0.0:
@@ -129,7 +129,7 @@ def _lognormal_option(option: str, spot: float, strike: float, mean: float, devi
 def geometric_mean(
     growth: float, volatility: float, maturity: float, steps: int, include_spot: bool
 ) -> tuple[float, float]:
-    """Return mean and standard deviation of the logarithm of the geometric mean of the fixings over the spot."""
+    """Mean and standard deviation of log(geometric mean of an option's fixings / spot)."""
     step = maturity / steps
     fixings = steps + 1 if include_spot else steps
     mean = (growth - 0.5 * volatility * volatility) * step * (steps * (steps + 1) / 2) / fixings
@@ -138,7 +138,7 @@ def geometric_mean(
 
 
 def _upper_tail(x: float) -> float:
-    """Return the probability that a standard normal exceeds x >= 0."""
+    """The probability that a standard normal exceeds x >= 0."""
     if x > 37.0:
         return 0.0
     density = exp(-0.5 * x * x)

@@ -1,4 +1,4 @@
-"""Simulate geometric Brownian motion on all cores, a block of 256 paths at a time held in the first-level cache."""
+"""The Monte Carlo simulation of option paths on all cores of the CPU, by blocks of 256 paths in the first cache."""
 
 import threading
 from typing import Any
@@ -33,7 +33,7 @@ BLOCKS_PER_TASK = 4
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
-    """Return the outputs of the operation. The cut into chunks bounds memory and changes no byte of the answer."""
+    """The outputs of monte_carlo. Its cut into chunks of paths bounds memory and changes no byte of the answer."""
     job = terms(params)
     discounts = hit_discounts(params)
     k0, k1 = key(seed)
@@ -52,7 +52,7 @@ def _simulate(
     job: Any, discounts: NDArray[np.float64], k0: np.uint64, k1: np.uint64, first: int, partials: NDArray[np.float64],
     counts: NDArray[np.int64],
 ) -> None:  # fmt: skip
-    """Fill partials[block] with sums over the block's paths and count terminal prices; paths start at `first`."""
+    """Simulate paths from `first` on: fill partials[block] with sums over its paths, and count terminal prices."""
     lock = threading.Lock()
 
     def run(begin: int, end: int) -> None:
@@ -79,7 +79,7 @@ def _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, counts
 
 @njit(cache=True)
 def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[no-untyped-def]
-    """Walk BLOCK paths to expiry. Rows of `state`: W, then what the payoff needs."""
+    """Simulate BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
     w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
     start = job.side * job.barrier
     for i in range(BLOCK):
@@ -110,7 +110,7 @@ def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[
 
 @njit(cache=True)
 def _draw(path, step_block, k0, k1, words, normals):  # type: ignore[no-untyped-def]
-    """Draw four normals for each of BLOCK paths: the counter is (path low, path high, step block, 0)."""
+    """Draw four normals for each of BLOCK paths; the counter is (path low, path high, step block, 0)."""
     for i in range(BLOCK):
         p = np.uint64(path + np.uint64(i))
         a, b, c, d = philox4x32(p & LOW, p >> HALF, step_block, ZERO, k0, k1)
@@ -158,9 +158,9 @@ def _watch_dates(z, level, side, noise, discount, w, alive, hit):  # type: ignor
 
 @njit(cache=True)
 def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: ignore[no-untyped-def]
-    """Keep of each path the probability that the Brownian bridge over this step did not touch the level.
+    """Multiply each path's weight by the probability that its Brownian bridge over this step missed the barrier.
 
-    Between points at distances d0, d1 > 0 from the level, in units of the step's standard deviation, that is
+    Between points at distances d0, d1 > 0 from the level, in units of the step's standard deviation, it is
     1 - exp(-2 d0 d1) (Beaglehole, Dybvig and Zhou 1997; Andersen and Brotherton-Ratcliffe 1996).
     """
     for i in range(BLOCK):
@@ -175,9 +175,9 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
 
 @njit(cache=True)
 def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
-    """Write the sums that spec.SUMS lists over the first `live` paths of a block.
+    """Write the sums listed in spec.SUMS over the first `live` paths of a block.
 
-    x is the discounted payoff less `shift`, y the discounted control less its expectation.
+    x is the discounted payoff minus `shift`, y the discounted control minus its expectation.
     """
     w, sum_w, sum_s, alive, hit = state[0], state[1], state[2], state[3], state[5]
     x, y = state[6], state[7]
@@ -252,7 +252,7 @@ def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def
 
 @njit(cache=True)
 def _count(job, live, w, counts):  # type: ignore[no-untyped-def]
-    """Count the terminal values of the first `live` paths in bins; what lies past an end falls in the end bin."""
+    """Count the terminal prices of the first `live` paths in bins; values beyond an end count in the end bin."""
     for i in range(live):
         place = w[i] * job.bins_per_unit + BINS / 2
         counts[np.int64(min(max(place, 0.0), BINS - 1.0))] += np.uint32(1)

@@ -1,4 +1,4 @@
-"""Turn sums over paths and counts of terminal prices into a price, its error and quantiles."""
+"""The estimate of an option's price, its error and quantiles, from sums over paths and counts of terminal prices."""
 
 from math import ceil, sqrt
 from typing import Any
@@ -11,9 +11,9 @@ from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms
 from warpdesk_server.kernels.monte_carlo.reliability import deciding_paths, warnings
 from warpdesk_server.kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
 
-# Paths on which the control must be expected to pay before its slope is estimated. A slope through a handful fits them
-# exactly, and the error left is theirs, not the option's; the README gives the coverage measured around 200. Expected,
-# not seen: the count seen goes with the control's mean, so that a choice by it biases the price.
+# Paths on which the control must be expected to pay before its slope is estimated. A slope through a few paths fits
+# them exactly, so the remaining error is not the option's; the README has the coverage measured around 200. The
+# expected count decides, not the observed one, which is correlated with the control's mean and would bias the price.
 BETA_NEEDS = 200
 
 # A variance below this part of the mean square is rounding: a tree over 10^8 numbers errs by up to 27 half units, 3e-15
@@ -24,7 +24,7 @@ NOISE = 2.0**-46
 def estimate(
     params: MonteCarloParams, job: Terms, sums: NDArray[np.float64], counts: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Return the operation's outputs from the sums over paths that spec.SUMS lists and the histogram of W_steps."""
+    """The outputs of monte_carlo from the sums over paths listed in spec.SUMS and the histogram of W_steps."""
     n = float(params.paths)
     x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in sums)
     plain_price = job.shift + x / n
@@ -35,7 +35,7 @@ def estimate(
         price, variance, control = _controlled(job, n, x, y, xy, _variance(y, yy, n), plain_variance, int(control_paid))
     error = sqrt(variance / n)
     knocked_at_start = job.side * job.barrier <= 0.0 if params.is_barrier else None
-    # What the price averages, as the cubes have it: the payoff less its control, of slope 1.
+    # As in the sum of cubes: the payoff minus its control, with slope 1.
     total = (x - job.weight * y) * job.unit
     squares = (xx - 2.0 * job.weight * xy + job.weight * yy) * job.unit * job.unit
     deciding = deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
@@ -58,7 +58,7 @@ def estimate(
 
 
 def _variance(total: float, squares: float, n: float) -> float:
-    """Return the unbiased sample variance, 0 where it cannot be told from rounding."""
+    """The unbiased sample variance of the paths' payoffs; 0 if it may be only rounding."""
     spread = squares - total * total / n
     return spread / (n - 1.0) if spread > NOISE * squares else 0.0
 
@@ -73,12 +73,14 @@ def _controlled(
     plain_variance: float,
     control_paid: int,
 ) -> tuple[float, float, dict[str, Any]]:
-    """Regress the payoff on the control (Glasserman, Monte Carlo Methods in Financial Engineering, 4.1).
+    """The price by a control variate: the payoff is regressed on the control.
+
+    Glasserman, Monte Carlo Methods in Financial Engineering, 4.1.
 
     y has expectation 0, so the price is mean(x) - beta mean(y): unbiased for beta = 1, or any number that does not
     depend on the paths. An estimated beta costs one degree of freedom.
     """
-    # What does not vary does not vary with anything.
+    # Without variance there is no covariance.
     covariance = (xy - x * y / n) / (n - 1.0) if plain_variance > 0.0 and y_variance > 0.0 else 0.0
     expected = n * job.control_pays
     estimated = expected >= BETA_NEEDS and job.diffusion > 0.0 and y_variance > 0.0
@@ -107,12 +109,12 @@ def _controlled(
 
 
 def _bin_width(job: Terms) -> float:
-    """Return the width of a histogram bin in log price."""
+    """The width of a bin of the terminal prices' histogram, in log price."""
     return job.diffusion * sqrt(job.steps) / BINS_PER_DEVIATION
 
 
 def _quantiles(params: MonteCarloParams, job: Terms, counts: NDArray[np.int64]) -> list[dict[str, float]]:
-    """Return the middle of the bin that holds the simulated price of rank ceil(probability * paths)."""
+    """The quantiles of terminal prices: the middle of the bin that holds the rank ceil(probability * paths)."""
     reached = np.cumsum(counts)
     answers = []
     for probability in params.quantiles:

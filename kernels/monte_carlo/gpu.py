@@ -1,4 +1,4 @@
-"""Simulate geometric Brownian motion on a GPU, one path per thread, one launch for the chunks that memory holds."""
+"""The Monte Carlo simulation of option paths on a GPU, one path per thread, in one launch if memory allows."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SOURCES: tuple[Source, ...] = tuple(Source(_CU, {"KIND": kind}) for kind in KIND
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
-    """Return the outputs of the operation, byte for byte those of cpu.monte_carlo."""
+    """The outputs of monte_carlo, with the same bytes as cpu.monte_carlo."""
     job = terms(params)
     k0, k1 = key(seed)
     kernel = device.kernel(SOURCES[job.kind], "monte_carlo")
@@ -47,7 +47,7 @@ def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[
         for chunk in range(first, end):
             from_block = (chunk - first) * blocks_of_chunk
             sums[chunk] = pairwise_sum(summed[from_block : from_block + blocks_of_chunk])
-        np.add(counts, histogram, out=counts)  # last, since nothing can fail any more: these chunks are counted once
+        np.add(counts, histogram, out=counts)  # last, when nothing can fail any more, so that chunks are counted once
 
     chunks.run(device, grid, work)
     return estimate(params, job, pairwise_sum(sums), counts)

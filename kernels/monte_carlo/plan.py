@@ -1,10 +1,10 @@
-"""Turn an option's parameters into the numbers every path needs, the same on every device.
+"""The plan of a Monte Carlo simulation: the numbers that every path needs of an option, the same on every device.
 
 With h = maturity / steps and W_k the sum of the first k standard normals of a path,
 
     log(S_k / S_0) = a k + b W_k,   a = (rate - dividend - volatility^2 / 2) h,   b = volatility sqrt(h).
 
-W is summed in float64 from float32 normals, so adding hundreds of steps loses nothing.
+W is summed in float64 from float32 normals, so hundreds of steps add up without loss.
 """
 
 from math import frexp, ldexp, sqrt
@@ -22,12 +22,12 @@ from warpdesk_server.kernels.monte_carlo.closed_form import (
 )
 from warpdesk_server.kernels.monte_carlo.spec import BINS_PER_DEVIATION, MonteCarloParams
 
-# What is simulated; the kernel is compiled once for each.
+# The kinds of options that are simulated; the kernel is compiled once for each.
 KINDS = EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, BARRIER_DISCRETE, BARRIER_CONTINUOUS = tuple(range(5))
 
 
 class Terms(NamedTuple):
-    """Scalars of one job; all present values are in units of the spot's currency."""
+    """The scalars of one simulated option; present values are in units of the spot's currency."""
 
     kind: int  # EUROPEAN .. BARRIER_CONTINUOUS
     steps: int
@@ -54,7 +54,7 @@ class Terms(NamedTuple):
 
 
 def terms(params: MonteCarloParams) -> Terms:
-    """Return the scalars of a job."""
+    """The scalars of a simulation from its parameters."""
     h = params.maturity / params.steps
     a = (params.rate - params.dividend - 0.5 * params.volatility * params.volatility) * h
     b = _diffusion(params)
@@ -106,10 +106,10 @@ def terms(params: MonteCarloParams) -> Terms:
 
 
 def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
-    """Return, for k = 0 .. steps, the discount factor of a rebate paid when the barrier is hit in step k.
+    """The discount factors of a rebate that is paid when the barrier is hit in step k = 0 .. steps.
 
-    On dates: at the date. At all times: half a step before it, the time of a crossing within the step being unknown;
-    k = 0 is a barrier that the spot has already reached.
+    If the barrier is watched on dates, it is paid at the date. If always, half a step before it, since the time within
+    the step is unknown. k = 0 is a barrier that the spot has already reached.
     """
     if not params.is_barrier:
         return np.ones(1)
@@ -120,7 +120,7 @@ def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
 
 
 def lines(job: Terms) -> NDArray[np.float64]:
-    """Return, for k = 1 .. steps, what all paths share of a step: the drifted log price, or where the barrier is."""
+    """The values that all paths share in step k = 1 .. steps: the drifted log price, or the barrier's place."""
     k = np.arange(1.0, job.steps + 1.0)
     if job.kind in (BARRIER_DISCRETE, BARRIER_CONTINUOUS):
         return job.barrier - job.barrier_drift * k
@@ -128,12 +128,12 @@ def lines(job: Terms) -> NDArray[np.float64]:
 
 
 def tame(job: Terms) -> bool:
-    """Return whether no path can leave the range of exp64: |W_k| is at most 6.77 k."""
+    """Whether no path can leave the range of exp64: |W_k| is at most 6.77 k."""
     return job.steps * (abs(job.drift) + 6.8 * job.diffusion) < 700.0
 
 
 def key(seed: int) -> tuple[int, int]:
-    """Return the two 32-bit key words of a 64-bit seed, low half first."""
+    """The two 32-bit key words of a simulation's 64-bit seed, low half first."""
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed {seed} is not in [0, 2^64)")
     return seed & 0xFFFFFFFF, seed >> 32
@@ -150,16 +150,16 @@ def _kind(params: MonteCarloParams) -> int:
         return ASIAN_ARITHMETIC
     if params.payoff == "asian_geometric":
         return ASIAN_GEOMETRIC
-    # A path without noise is monotone: it crosses a level between two dates only if it is past it on the later one.
+    # A path without noise is monotone: if it crosses a level between two dates, it is past it on the later date.
     if params.monitoring == "discrete" or _diffusion(params) == 0.0:
         return BARRIER_DISCRETE
     return BARRIER_CONTINUOUS
 
 
 def _payment_without_noise(job: Terms, discounts: NDArray[np.float64]) -> float:
-    """Return what the path W = 0 pays, by the operations of the kernels in their order.
+    """The payoff of the path without noise (W = 0), by the kernels' operations in their order.
 
-    Without volatility it is what every path pays, to the last bit: the simulated variance is then exactly zero.
+    Without volatility every path pays this, to the last bit, so the simulated variance is exactly zero.
     """
     if job.kind in (ASIAN_ARITHMETIC, ASIAN_GEOMETRIC):
         if job.kind == ASIAN_ARITHMETIC:

@@ -1,8 +1,8 @@
-"""Judge whether the error of an estimate can be trusted: whether enough paths decide it.
+"""The reliability of a Monte Carlo estimate: whether enough paths decide its error.
 
-A confidence interval takes the mean of the payoffs for normally distributed. The skewness of the payoffs says how far
-that is from true. Cochran (Sampling Techniques, 3rd edition 1977, section 2.15) asks for n > 25 skewness^2: then at
-most 6 % of 95 % intervals miss. So n / skewness^2 is a count of paths: k equal payments among zeros make it about k.
+A confidence interval assumes that the mean of the payoffs is normally distributed. The payoffs' skewness tells how
+wrong that is. Cochran (Sampling Techniques, 3rd edition 1977, section 2.15) asks for n > 25 skewness^2: then at most
+6 % of 95 % intervals miss. So n / skewness^2 acts as a count of paths: for k equal payments among zeros it is about k.
 """
 
 from math import isfinite, sqrt
@@ -11,20 +11,20 @@ from warpdesk_server.kernels.monte_carlo.closed_form import exp, geometric_mean
 from warpdesk_server.kernels.monte_carlo.spec import PATHS_LIMIT, MonteCarloParams
 
 ENOUGH = 25  # Cochran's, where the skewness is known
-# Where it is the sample's. Rare large payoffs that no path had are missing from that, so it is too small, and the count
-# is too large. The README has the coverage measured.
+# The same if the skewness is the sample's. That lacks rare large payoffs which no path had, so it is too small, and the
+# count is too large. The README has the measured coverage.
 ENOUGH_SEEN = 2 * ENOUGH
-# An average less its control, the geometric average, is about twice as skewed as the price at expiry: 1.4 to 3.4 times
-# where the log price has a standard deviation of 1 to 1.7 and there are 2 to 50 fixings, by the moments of both.
+# An average minus its control, the geometric average, is about twice as skewed as the price at expiry. By the moments
+# of both it is 1.4 to 3.4 times, for a standard deviation of 1 to 1.7 of the log price and 2 to 50 fixings.
 CONTROLLED = 2
 
 
 def deciding_paths(n: float, total: float, squares: float, cubes: float) -> int:
-    """Return n over the squared skewness of n numbers, at most n, from their sums, sums of squares and of cubes."""
+    """The count of paths that decide an estimate: n / skewness^2 of n payoffs, at most n, from their power sums."""
     mean = total / n
     spread = squares - total * mean
     third = cubes - 3.0 * mean * squares + 2.0 * n * mean * mean * mean
-    if spread <= 0.0 or not isfinite(third) or (cubes == 0.0 and squares > 0.0):  # lost to rounding or underflow
+    if spread <= 0.0 or not isfinite(third) or (cubes == 0.0 and squares > 0.0):  # lost by rounding or underflow
         return 0
     return int(min(n, spread * (spread / third) * (spread / third))) if third != 0.0 else int(n)
 
@@ -32,7 +32,7 @@ def deciding_paths(n: float, total: float, squares: float, cubes: float) -> int:
 def warnings(
     params: MonteCarloParams, variance: float, paying: int, deciding: int, *, knocked_at_start: bool
 ) -> list[str]:
-    """Return sentences that say why the price or its error is not to be trusted."""
+    """The warnings of an estimate: sentences that say why the price or its error cannot be trusted."""
     knocked_out = knocked_at_start and params.payoff.endswith("_out")
     # Every path is the same, and so is the option.
     if params.volatility == 0.0 or knocked_out or _worthless(params) or _is_its_control(params):
@@ -59,7 +59,7 @@ def warnings(
 
 
 def _worthless(params: MonteCarloParams) -> bool:
-    """Return whether an option is knocked out wherever it would pay."""
+    """Whether an option is knocked out wherever it would pay."""
     if params.barrier is None or params.rebate > 0.0:
         return False
     if params.payoff == "barrier_up_out":
@@ -68,18 +68,18 @@ def _worthless(params: MonteCarloParams) -> bool:
 
 
 def _is_its_control(params: MonteCarloParams) -> bool:
-    """Return whether an average has one fixing: its control is the option itself, whose price is exact."""
+    """Whether an Asian option has one fixing: its control is then the option itself, whose price is exact."""
     only = params.steps == 1 and not params.include_spot
     return params.payoff == "asian_arithmetic" and params.control_variate and only
 
 
 def _paths_needed(params: MonteCarloParams) -> float:
-    """Return how many paths the skewness of the price itself asks for, which a payoff that grows with it has too.
+    """The number of paths required by the skewness of the price itself, which a payoff that grows with it shares.
 
-    An arithmetic mean has the tail of the last price, since that is a part of it. A geometric mean is lognormal itself.
+    An arithmetic mean has the tail of the last price, which is a part of it. A geometric mean is itself lognormal.
     """
     if params.option == "put" or params.payoff == "barrier_up_out":
-        return 0.0  # bounded: the sample shows what there is
+        return 0.0  # the payoff is bounded, so the sample's skewness is enough
     deviation = params.volatility * sqrt(params.maturity)
     if params.payoff == "asian_geometric":
         _, deviation = geometric_mean(0.0, params.volatility, params.maturity, params.steps, params.include_spot)

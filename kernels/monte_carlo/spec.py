@@ -1,4 +1,4 @@
-"""Describe the operation `monte_carlo`: what an option under geometric Brownian motion is, and what is refused."""
+"""The specification of monte_carlo: options under geometric Brownian motion, priced by simulated paths."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -27,16 +27,16 @@ WORK_LIMIT = 50_000_000_000  # path steps: 10^8 paths of 500 steps
 SPREAD_LIMIT = 5.0  # standard deviations of the terminal log price: 500 % for a year, or 50 % for a hundred
 DRIFT_LIMIT = 100.0  # |rate| * maturity and |dividend| * maturity; e^-100 is 4e-44
 FLOOR = 1e-9  # least maturity, and least volatility but 0: below lie steps whose deviation float64 cannot resolve
-BLOCK = 256  # paths whose sums are one leaf of the tree of all: as in kernels/device/reduce.py
-# Paths in a chunk: BLOCK times a power of two, so that the tree over a chunk is a part of the tree over all.
+BLOCK = 256  # paths whose sums are one leaf of the tree over all paths: as in kernels/device/reduce.py
+# Paths in a chunk: BLOCK times a power of two, so that the tree over a chunk is a subtree of the tree over all.
 CHUNK = 1 << 20
 
-# What is summed over the paths of a block: x, x^2, y, y^2, x y, where x is the payoff less plan.Terms.shift and y the
-# control less its expectation; then 1 where the payoff is positive, 1 where the control's is, and the cube of
-# (x - weight y) unit, which tells the skewness. Counts to 2^53 are exact in float64.
+# The sums over the paths of a block: x, x^2, y, y^2, x y, where x is the payoff minus plan.Terms.shift and y the
+# control minus its expectation. Then 1 if the payoff is positive, 1 if the control's is, and the cube of
+# (x - weight y) unit, for the skewness. Counts to 2^53 are exact in float64.
 SUMS = 8
 
-# Histogram of W_steps / sqrt(steps), a standard normal: 1024 bins to a standard deviation, 8 deviations either way.
+# The histogram of W_steps / sqrt(steps), a standard normal: 1024 bins a standard deviation, 8 deviations either way.
 BINS_PER_DEVIATION = 1024
 BINS = 16 * BINS_PER_DEVIATION
 
@@ -149,14 +149,14 @@ def _check(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """Sums of all blocks, and of a chunk's while they are added; counts of up to 64 threads; tables of the steps."""
+    """The cost of a simulation: sums of all blocks, and of a chunk's; counts of up to 64 threads; tables of steps."""
     blocks = -(-params.paths // BLOCK) + -(-min(params.paths, CHUNK) // BLOCK)
     tables = 2 * (params.steps + 1) * 8
     return Cost(bytes=blocks * SUMS * 8 + 64 * BINS * 4 + tables, work=float(params.paths) * params.steps)
 
 
 def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
-    """Chunks of CHUNK paths, of each block of which sums are kept; beside them the counts and tables of the steps."""
+    """The grid of a simulation: chunks of CHUNK paths with sums of their blocks, and besides, counts and tables."""
     blocks = -(-min(params.paths, CHUNK) // BLOCK)
     numbers = (
         2 * params.steps + 1 if params.is_barrier else params.steps + 1 if params.payoff == "asian_arithmetic" else 2
@@ -227,7 +227,7 @@ OPERATION = Operation(
     cost=_cost,
     check=_check,
     grid=grid,
-    # Each has its own seed, and its paths fill a device. They run one by one, so the bytes of one are taken at a time.
+    # Each job has its own seed, and its paths fill a device. Jobs run one by one, so the bytes of one count at a time.
     batching=Batching(steps=2e6, alike=False, bytes=512 << 20),
     randomness="seed",
     # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
