@@ -58,7 +58,7 @@ class Entry:
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys, without blanks, in ASCII: equal values have equal texts."""
+    """The canonical text of a ledger entry: JSON with sorted keys, without blanks, in ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

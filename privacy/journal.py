@@ -123,7 +123,7 @@ def misfit_of(connection: Connection, head: Head, budget: Row | None) -> str | N
 
 
 def now() -> int:
-    """The current time in whole microseconds since 1970."""
+    """The current time of a ledger entry, in whole microseconds since 1970."""
     return time.time_ns() // 1000
 
 

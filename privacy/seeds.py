@@ -70,7 +70,7 @@ class Ring:
         return self._keys
 
     def grow(self, path: Path, *, forget: bool) -> None:
-        """Write the ring with one new key to `path`, in one step.
+        """Write the ledger's key ring with one new key to `path`, in one step.
 
         With `forget`, for when every seed is wrapped with the newest key, the keys between it and the first are left
         out. They stay if the newest is less than `_SETTLED` old: a process may still be writing a seed that an older
@@ -98,7 +98,7 @@ class Secrets:
         return keys
 
     def _ciphers(self) -> list[ChaCha20Poly1305]:
-        """The ciphers of the key ring, the newest first."""
+        """The ciphers of the ledger's key ring, the newest first."""
         keys = self._keys()
         for key in keys:
             if key not in self._wrapping:
@@ -106,7 +106,7 @@ class Secrets:
         return [self._wrapping[key] for key in reversed(keys)]
 
     def digest(self, purpose: str, *parts: str | None) -> str:
-        """HMAC-SHA256 of the parts for one purpose, in hexadecimal."""
+        """A digest with the ledger's key: HMAC-SHA256 of the parts for one purpose, in hexadecimal."""
         message = json.dumps([purpose, *parts], separators=(",", ":")).encode()
         return hmac.new(self._digesting, message, hashlib.sha256).hexdigest()
 
@@ -153,7 +153,7 @@ _Stamp = tuple[int, int, int]
 
 
 def _read(path: Path) -> tuple[_Stamp, tuple[bytes, ...]]:
-    """Read a key file: a stamp that changes when the file is replaced, and its keys."""
+    """Read the ledger's key file: a stamp that changes when the file is replaced, and its keys."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_IMODE(status.st_mode) & 0o077:

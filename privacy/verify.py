@@ -82,7 +82,7 @@ def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
 
 
 def _must(so: bool, otherwise: str) -> None:
-    """Raise _Misfit with this sentence, unless the condition holds."""
+    """Raise _Misfit with this sentence, unless the condition holds for the ledger."""
     if not so:
         raise _Misfit(otherwise)
 

@@ -19,7 +19,7 @@ _FORWARDED = re.compile(
 
 @lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's loopback."""
+    """Whether a request's host name or address is this machine's loopback."""
     if host == "localhost":
         return True
     try:

@@ -55,7 +55,7 @@ def owner(here: Address, there: Address) -> int | None:
 
 
 def _written(host: str, port: int | None) -> dict[str, str]:
-    """An address as each socket table writes it: words of 32 bits in the machine's own order."""
+    """The address of a local connection as the kernel's socket tables write it: 32-bit words in native byte order."""
     address: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or address

@@ -89,7 +89,7 @@ async def budgets(
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
 async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
-    """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
+    """A budget: its total, what was spent and what remains, as exact decimals, and the head of its chain."""
     return _answer(_budget(await services.ask_ledger(caller.id, lambda: services.ledger.budgets.get(budget_id))))
 
 
@@ -192,8 +192,10 @@ async def history(
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
 async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
-    """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
-    before, from any answer, proves that nothing before it was changed since."""
+    """Verify a budget's whole chain: every hash, and whether what was spent is the sum of its entries.
+
+    A head that was noted before, from any answer, proves that nothing before it was changed since.
+    """
     verdict = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.verify(budget_id))
     return _answer(
         schemas.Verified(

@@ -62,7 +62,7 @@ class History(Reply):
 
 
 class Verified(Reply):
-    """Whether a chain fits: every hash, and what was spent."""
+    """The result of verifying a budget's chain: whether every hash and the amounts spent are right."""
 
     valid: bool
     entries: int

@@ -147,6 +147,7 @@ def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> 
 
 
 def parse(body: bytes) -> object:
+    """Parse a JSON request body. Raises ValueError for malformed JSON and for duplicate keys."""
     # pydantic's parser, called directly: through pydantic the last of two equal keys would win, without a choice.
     return jiter.from_json(body, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 

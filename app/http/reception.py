@@ -153,10 +153,12 @@ class _Http(HttpToolsProtocol):
             self._refuse(refusal)
 
     def evict(self) -> None:
+        """Close this idle connection to make room for a new one."""
         self._leave()
         self.transport.abort()
 
     def _leave(self) -> None:
+        """Give up this connection's place among the open ones."""
         self._all.begun(self)
         if self._place is not None:
             self._place.close()
@@ -175,6 +177,7 @@ class _Http(HttpToolsProtocol):
         self._reading = self.loop.call_later(self.timeout_keep_alive, self._see_reader, unread)
 
     def _see_reader(self, unread: int) -> None:
+        """Close the connection if the client has read less than LEAST_READ of its response since the last check."""
         if unread - self.transport.get_write_buffer_size() < LEAST_READ:
             self.transport.abort()
         else:
@@ -186,6 +189,7 @@ class _Http(HttpToolsProtocol):
 
     @property
     def awaits_body(self) -> bool:
+        """Whether the connection receives a request's body that its route still wants."""
         return self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -278,7 +282,7 @@ class _Http(HttpToolsProtocol):
         return ""
 
     def _unsupported_upgrade_warning(self) -> None:
-        """An override without uvicorn's warning: an offered upgrade is ignored, and no library is missing."""
+        """No warning as uvicorn's: a request's offered upgrade is ignored, and no library is missing."""
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0
@@ -324,6 +328,7 @@ class _Http(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _dropped(self) -> None:
+        """Stop discarding a request's body: it has ended, or the connection is lost."""
         if self._dropping is not None:
             self._dropping.cancel()
             self._dropping = None
@@ -339,6 +344,7 @@ class _Http(HttpToolsProtocol):
         self._refuse(Refusal("bad-request", self._reason or msg))
 
     def _refuse(self, refusal: Refusal) -> None:
+        """Refuse the connection's request with a problem document if it is not answered yet, and close."""
         request_id = secrets.token_hex(8)
         answer = errors.response(refusal)
         headers = {**observe.SAFE_HEADERS, **answer.headers, "X-Request-ID": request_id, "Connection": "close"}

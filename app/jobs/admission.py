@@ -205,6 +205,7 @@ class Admission:
         return self.throughput.retry_after(1 if queued is None else self._view.ahead(*queued))
 
     def full(self, waiting: int) -> Refusal:
+        """The refusal of a job because the queue is full."""
         most = self._settings.max_queue
         sentence = f"The queue is full: {most} jobs may wait"
         after = self.throughput.retry_after(waiting - most + max(1, most // _ROOM))
@@ -230,6 +231,7 @@ class Admission:
         self._over[owner] = (now + LOOK_SECONDS, live, free)
 
     def memory(self) -> Refusal:
+        """The refusal of a job because Redis is nearly out of memory."""
         share = self._settings.max_redis_memory
         sentence = f"Redis is too full for new jobs: they are accepted below {share:.0%} of its memory"
         return Refusal("queue-memory", sentence, headers={"Retry-After": "10"})
@@ -282,6 +284,7 @@ class Admission:
             await asyncio.sleep(max(LOOK_SECONDS, took / _LOOKING) if self._away is None else LOOK_SECONDS)
 
     def _look(self) -> View:
+        """Read the queue, Redis' memory and the workers into a new view. Asks Redis: call it in a thread."""
         now = time.monotonic()
         memory, max_memory = self._memory()
         view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)

@@ -57,6 +57,7 @@ class Feed:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, event: Event) -> None:
+        """Give the reader an event of its job; a slow reader falls behind."""
         if len(self.fresh) >= KEPT:
             self.fall_behind()
         elif not self.behind:
@@ -64,12 +65,13 @@ class Feed:
         self.woken.set()
 
     def fall_behind(self) -> None:
+        """Drop the reader's new events, so that it reads the job's missed events from Redis."""
         self.fresh.clear()
         self.behind = True
         self.woken.set()
 
     def take(self) -> list[Event]:
-        """Remove and return the new events, in order. If one is missing in between, the reader falls behind."""
+        """Remove and return the job's new events, in order. If one is missing in between, the reader falls behind."""
         taken = [event for event in self.fresh if event.number > self.last]
         self.fresh.clear()
         if [event.number for event in taken] != [self.last + place for place in range(1, len(taken) + 1)]:
@@ -119,7 +121,7 @@ class Completions:
                 feed.woken.set()
 
     def dismiss(self) -> None:
-        """End the waits and streams whose API keys are no longer accepted."""
+        """End the waits for jobs and the event streams whose API keys are no longer accepted."""
         for watches in self._watches.values():
             for watch in watches:
                 if not watch.let_in():
@@ -179,6 +181,7 @@ class Completions:
         return []
 
     async def _missed(self, feed: Feed) -> list[Event]:
+        """Read the job's events that the reader missed from Redis; set `over` if there are none and the job ended."""
         feed.behind = False  # keep events from now on, so that none is lost between this read and the next message
 
         def read(jobs: JobQueue) -> tuple[list[Event], bool]:
@@ -210,6 +213,7 @@ class Completions:
             tasks.create_task(self._follow_up(follow_up))
 
     async def _hear(self) -> None:
+        """The task that receives job events from the Redis subscription, and reconnects after an error."""
         pause = 0.1
         while True:
             try:
@@ -247,6 +251,7 @@ class Completions:
             pause = min(2.0, pause * 2)
 
     def _tell(self, message: str) -> None:
+        """Pass a published job event to its readers; if the job ended, wake the requests that wait for it."""
         text, _, record = message.partition("\n")
         try:
             event = Event.model_validate_json(text)

@@ -81,7 +81,7 @@ async def events(job_id: str, request: Request, caller: Reader, services: Servic
 
 
 def _last_event(request: Request) -> int:
-    """The number in `Last-Event-ID`; 0 if there is none. A browser sends an empty one after a stream without ids."""
+    """The number of the job's event in `Last-Event-ID`; 0 if missing. A browser sends it empty if it saw no id."""
     header = request.headers.get("last-event-id", "")
     if not header:
         return 0

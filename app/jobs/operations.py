@@ -99,7 +99,7 @@ def _require_few(body: Mapping[str, Any]) -> None:
 
 
 def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> None:
-    """Refuse an inline input `[]` if rank 1 is not allowed: JSON cannot tell it from an array of shape (0, 3)."""
+    """Refuse an operation's inline input `[]` if rank 1 is not allowed: in JSON it may also mean shape (0, 3)."""
     for expected in operation.inputs:
         numbers = inline.get(expected.name)
         if numbers is None or numbers.shape != (0,) or 1 in expected.ranks:

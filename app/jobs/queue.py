@@ -128,7 +128,7 @@ class _Patience:
         self._since, self.began = time.monotonic(), True
 
     def pause(self) -> None:
-        """Stop the time limit until `begin` starts it again."""
+        """Stop the queue call's time limit until `begin` starts it again."""
         self._since = None
 
     def _look(self) -> None:

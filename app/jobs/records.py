@@ -113,11 +113,13 @@ def _batch_reason(request: JobRequest, own: int) -> str | None:
 
 
 def hides_times(services: Services, operation: str) -> bool:
+    """Whether a job of this operation hides its times from its owner, since they would reveal private noise."""
     found = services.operations.get(operation)
     return found is None or found.randomness == "private"
 
 
 def whole_second(unix: float | None) -> float | None:
+    """A time of a private job, rounded up to a whole second."""
     return None if unix is None else float(math.ceil(unix))
 
 

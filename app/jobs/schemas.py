@@ -15,7 +15,7 @@ U64_MAX = 2**64 - 1
 
 
 class StoredInput(Body):
-    """An input that was uploaded before, by its array id."""
+    """A job's input that was uploaded before, by its array id."""
 
     # The pattern is only documentation: a malformed id is answered like an unknown one.
     array: Annotated[
@@ -24,14 +24,14 @@ class StoredInput(Body):
 
 
 def _numbers(value: Any) -> Any:
-    """The data of an inline input if it may hold numbers. Nested values are checked later, when it becomes an array."""
+    """The data of a job's inline input if it may hold numbers. Nested values are checked later, in the array."""
     if value is not None and type(value) not in (list, float, int):
         raise PydanticCustomError("numbers_type", "Input should be a number or nested lists of numbers")
     return value
 
 
 class InlineInput(Body):
-    """An input given inline: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
+    """A job's input given inline: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
 
     data: Annotated[Any, BeforeValidator(_numbers), Field(description="Nested lists of numbers, all rows equally long")]
     dtype: DType = DEFAULT_DTYPE

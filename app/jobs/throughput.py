@@ -71,6 +71,7 @@ class ThroughputEstimate:
         return sum(seconds for _, seconds, _ in self._spans)
 
     def _measured(self, within: float, enough: float) -> float | None:
+        """The measured rate of jobs over the last `within` seconds with a queue; None below `enough` seconds."""
         waited, jobs = 0.0, 0
         for _, seconds, ended in reversed(self._spans):
             waited, jobs = waited + seconds, jobs + ended
@@ -79,6 +80,7 @@ class ThroughputEstimate:
         return max(1, jobs) / waited if waited >= enough else None  # no job in all that time: at most one
 
     def _reckoned(self) -> float | None:
+        """The rate of jobs computed from the number of workers and the mean time of recent jobs."""
         took = sum(self._took)
         return len(self._took) * self._workers / took if took > 0 else None
 

@@ -24,7 +24,7 @@ BUSY_SECONDS = 2.0  # BUSY for so long, and the script is ended; the queue's scr
 
 
 class Watchdog:
-    """The watchdog of one API process. Several may run at once: to end a script twice does no harm."""
+    """The watchdog of Redis' scripts in one API process. Several may run: to end a script twice does no harm."""
 
     def __init__(self, url: str, patience: float) -> None:
         # No health check of the connection, which a busy Redis refuses too.
@@ -37,7 +37,7 @@ class Watchdog:
         self._thread = anyio.CapacityLimiter(1)
 
     async def watch(self) -> None:
-        """The watchdog's task; it runs for as long as the API."""
+        """The task that watches Redis' scripts; it runs for as long as the API."""
         while True:
             await anyio.to_thread.run_sync(self.look, limiter=self._thread)
             await asyncio.sleep(LOOK_SECONDS)

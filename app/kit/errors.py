@@ -182,7 +182,7 @@ def response(refusal: Refusal) -> Response:
 
 
 def escape(part: object) -> str:
-    """One token of a JSON pointer (RFC 6901)."""
+    """One token of the JSON pointer of a problem (RFC 6901)."""
     return str(part).replace("~", "~0").replace("/", "~1")
 
 

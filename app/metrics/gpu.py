@@ -181,6 +181,7 @@ def _info(uuid: str, reading: GpuReading, mig: str) -> tuple[str, ...]:
 
 
 def _gpus(workers: Sequence[WorkerReport], now: float) -> list[_Gpu]:
+    """The GPUs in the workers' reports, each once, with their latest reading."""
     conditions: dict[str, list[GpuCondition]] = defaultdict(list)
     readings: dict[str, tuple[float, GpuReading]] = {}
     for worker in workers:

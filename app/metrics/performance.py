@@ -104,6 +104,7 @@ def _sum(hours: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def report(lately: Lately) -> schemas.Performance:
+    """The performance report of queues and operations from the counts that were read."""
     names = {operation for _, operation, _, _ in lately.ever.counters.get("jobs_finished_total", {})}
     return schemas.Performance(
         at=datetime.fromtimestamp(lately.at, UTC),
@@ -187,6 +188,7 @@ def _computing(lately: Lately, hours: Hours, name: str, backend: str) -> schemas
 
 
 def _trend(lately: Lately, hours: Hours, kernel: Labels) -> schemas.Trend:
+    """The trend of launch durations: the mean of this hour, or of two, against the median of earlier hours."""
     now = _times(hours.this_hour, "kernel_duration_seconds", *kernel)
     if now.count < ENOUGH:
         now = _times(hours.two_hours, "kernel_duration_seconds", *kernel)

@@ -130,7 +130,7 @@ async def see(round_id: str, request: Request, services: ServicesDep) -> schemas
     },
 )
 async def cancel(round_id: str, request: Request, caller: Submitter, services: ServicesDep) -> Response:
-    """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
+    """Abort a round: it will have no sum, its clients learn that, and what they sent is erased. A round
     whose job is queued already is canceled with the job. An admin may end any round."""
     status = await services.ask_ledger(caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id and not caller.allows("admin"):
@@ -169,7 +169,7 @@ async def send_keys(round_id: str, request: Request, services: ServicesDep) -> R
     openapi_extra=_EITHER,
 )
 async def roster(round_id: str, request: Request, services: ServicesDep) -> schemas.Roster:
-    """Known once the keys are in, or their time is over."""
+    """The roster of a round: the public keys of its clients, known once all have sent them or their time is over."""
     status = await _status(request, services, round_id)
     found = await services.ask_ledger(status.owner, lambda: services.rounds.roster(round_id))
     return schemas.Roster(
@@ -196,7 +196,7 @@ async def roster(round_id: str, request: Request, services: ServicesDep) -> sche
     openapi_extra={**_JOINED, "requestBody": errors.body(schemas.SentShares)},
 )
 async def send_shares(round_id: str, request: Request, services: ServicesDep) -> Response:
-    """Ciphertexts for exactly the sender's neighbours, of 96 bytes each."""
+    """Send a client's encrypted shares: ciphertexts of 96 bytes for exactly its neighbours in the round."""
     member = await _member(request, services, round_id)
     sent = await _body(request, services, schemas.SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
     commitments = {

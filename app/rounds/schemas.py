@@ -62,7 +62,7 @@ class OverflowProof(Reply):
 
 
 class CreatedRound(Reply):
-    """The one answer that holds the join tokens: the service keeps their digests alone."""
+    """A round that was just created: the only answer that holds its join tokens; the service keeps their digests."""
 
     id: str
     join_tokens: Annotated[
@@ -144,7 +144,7 @@ class Commitments(Body):
 
 
 class SentShares(Body):
-    """An encrypted share for each neighbour, and commitments to those and to the share that the sender keeps."""
+    """A client's message in a round: an encrypted share for each neighbour, and commitments, also to its own share."""
 
     ciphertexts: dict[ClientName, Hex]
     commitments: dict[ClientName, Commitments]
@@ -173,7 +173,7 @@ class Survivors(Reply):
 
 
 class Unmasking(Body):
-    """Shares that a survivor holds: of the self seeds of survivors, and of the mask keys of those that dropped out."""
+    """A surviving client's message in a round: shares of survivors' self seeds, and of dropped clients' mask keys."""
 
     self_seed: dict[ClientName, Hex] = Field(default_factory=dict)
     mask_key: dict[ClientName, Hex] = Field(default_factory=dict)

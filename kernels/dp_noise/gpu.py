@@ -79,6 +79,7 @@ class _Release:
             self._count()
 
     def _sum(self, first: int, end: int) -> None:
+        """Add the records of the chunks first to end to the total: their clipped values, or their counts."""
         rows = self._bits[first * self._cut.rows : end * self._cut.rows]
         part = np.empty(self._made.width, np.uint64)
         try:
@@ -102,6 +103,7 @@ class _Release:
         return (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
 
     def _norms(self, memory: PrivateMemory, bits: Any) -> Any:
+        """The norms of records, by which they are clipped before noise is added."""
         assert self._params.clip is not None  # noqa: S101
         if self._params.clip.norm == "linf":
             return bits  # a placeholder: each coordinate is cut by itself, without norms
@@ -174,6 +176,7 @@ class _Release:
         return bits
 
     def _count(self) -> None:
+        """Draw the noisy count of records, which a noisy mean is divided by."""
         made = self._made.count
         assert made is not None  # noqa: S101 (there is a chunk of it)
         with private_memory(self._device) as memory:

@@ -27,7 +27,7 @@ class Clip(Params):
 
 
 class Sensitivity(Params):
-    """By how much the statistic can differ between neighbouring data sets, as the caller declares it."""
+    """The declared sensitivity: by how much the statistic can differ between neighbouring data sets."""
 
     norm: Norm
     value: Amount = Field(description="decimal string in the unit of the values")

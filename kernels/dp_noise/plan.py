@@ -51,14 +51,17 @@ class Plan:
 
     @property
     def steps(self) -> Fraction:
+        """The number of grid steps in a unit of a released value."""
         return Fraction(self.mantissa) * power(self.exponent)
 
     @property
     def grid(self) -> Fraction:
+        """The size of a grid step, in units of a released value."""
         return 1 / self.steps
 
     @property
     def scale(self) -> Fraction:
+        """The scale of the noise, in units of a released value."""
         return 2**self.log2_scale / self.steps
 
 

@@ -23,7 +23,7 @@ def exact(value: Fraction) -> dict[str, Any]:
 
 
 def round_down(value: Fraction) -> tuple[int, int]:
-    """The largest float64-like number m * 2**e that is not above `value`, as (m, e) with 2**52 <= m < 2**53."""
+    """The steps of a grid as (m, e): the largest m * 2**e that is not above `value`, 2**52 <= m < 2**53."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length() - 53
     while value >= power(exponent + 53):
         exponent += 1

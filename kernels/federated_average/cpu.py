@@ -107,7 +107,7 @@ def _steps(x: Any, factor: Any) -> Any:
 
 @njit
 def _part(magnitude: Any, ratio: Any) -> Any:
-    """floor(magnitude * ratio / 2**63) for a magnitude of at most 2**50 and a ratio of at most 2**63, as int64."""
+    """A clipped and weighted number of an update: floor(magnitude * ratio / 2**63), magnitude <= 2**50, as int64."""
     mask = np.uint64(0xFFFFFFFF)
     doubled = np.uint64(magnitude) << np.uint64(1)
     a0, a1, b0, b1 = doubled & mask, doubled >> np.uint64(32), ratio & mask, ratio >> np.uint64(32)

@@ -48,6 +48,7 @@ class Plan:
 
     @property
     def rho(self) -> Fraction:
+        """The privacy cost of the average's noise: rho of zero-concentrated DP."""
         return Fraction(self.sensitivity**2, 2 * 4**LOG2_SCALE)
 
 

@@ -106,7 +106,7 @@ class Cubins:
         return None
 
     def refusal(self) -> Refusal | None:
-        """The reason why the directory is not used; None if it is safe, or if it does not exist."""
+        """The reason why the directory of cubins is not used; None if it is safe, or if it does not exist."""
         try:
             found = self.directory.stat()
         except OSError:
@@ -200,7 +200,7 @@ class Cubins:
 
 
 def _age(path: Path) -> float:
-    """Seconds since a file of the cache was written; 0 if it no longer exists."""
+    """Seconds since a file of the cubin cache was written; 0 if it no longer exists."""
     with suppress(OSError):
         return time.time() - path.stat().st_mtime
     return 0.0

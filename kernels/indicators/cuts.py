@@ -35,12 +35,12 @@ class Cut:
 
     @property
     def rows_each(self) -> int:
-        """Rows of a chunk if rows stay whole."""
+        """Rows of prices in a chunk, if rows stay whole."""
         return max(1, min(self.rows, self.bars // self.time))
 
     @property
     def row_chunks(self) -> int:
-        """Chunks of one row if rows are cut in time."""
+        """Chunks of one row of prices, if rows are cut in time."""
         return -(-self.time // self.length)
 
     @property

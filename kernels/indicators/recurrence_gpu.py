@@ -26,7 +26,7 @@ _MOST_SEGMENTS = 192  # as there: of the rows that share a block
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a Series in a row that was cut in time; by default the rows are whole.
+    """The place of a series of prices in a row that was cut in time; by default the rows are whole.
 
     The bars begin with tile `first` of the row. Of these, `halo` tiles at the front are only reduced. `counted` is the
     number of bars since the last gap before them. If `first` is not 0, the bar before them is the first of the prices.

@@ -697,7 +697,7 @@ def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
 
 
 def parts(assets: int, tiles: int, reach: int) -> int:
-    """The number of parts of each row: several tasks for each core, but no part that mostly repeats others' work."""
+    """The number of parts of each row of prices: several tasks a core, but no part that mostly repeats others' work."""
     if reach == 0:
         return 1
     return max(1, min(tiles // (4 * reach), -(-4 * get_num_threads() // assets)))
@@ -731,7 +731,7 @@ def _space(prices: NDArray[Any]) -> NDArray[Any]:
 
 
 def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, ...]]:
-    """The number of tasks, the least of them at a time, and their common constants: decays, look back, parts."""
+    """The plan of an EMA or RSI: the number of tasks, the least at a time, and constants (decays, look back, parts)."""
     assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
     reach = look_back(law, prices.itemsize)
     cut = parts(assets, tiles, reach)

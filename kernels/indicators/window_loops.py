@@ -44,13 +44,13 @@ def chunk_of(period: int) -> int:
 
 @njit(cache=True, error_model="numpy")
 def _load(x, at, size, spare):  # type: ignore[no-untyped-def]
-    """Load eight numbers from `at` on; those beyond the end of `x` are undefined."""
+    """Load eight bars from `at` on as a vector; those beyond the end of `x` are undefined."""
     return _load_where(at + EIGHT <= size, x, at, size, spare)
 
 
 @njit(cache=True, error_model="numpy")
 def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
-    """Load eight numbers from `at` on; `whole` says that all exist, which a loop that goes back checks only once."""
+    """Load eight bars from `at` on as a vector; `whole` says that all exist, which a loop back checks only once."""
     if whole:
         return load(x, at)
     for k in range(min(size - at, EIGHT)):
@@ -60,7 +60,7 @@ def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
-    """Store up to eight numbers from `at` on, those before `end`."""
+    """Store a vector of up to eight bars from `at` on, those before `end`."""
     if at + EIGHT <= end:
         store(out, at, lanes)
     else:

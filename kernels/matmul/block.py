@@ -135,7 +135,7 @@ class _Emitter:
         self._context, self._builder, self._signature = context, builder, signature
 
     def address(self, arguments: Any, position: int) -> Any:
-        """The address in the array at this position of the arguments, at the index in the next argument."""
+        """The address in a factor or product: the array at this position of the arguments, the index after it."""
         array = self._context.make_array(self._signature.args[position])(
             self._context, self._builder, arguments[position]
         )

@@ -112,7 +112,7 @@ def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def _aligned(numbers):  # type: ignore[no-untyped-def]
-    """The numbers from the first cache line on: a vector that crosses two cache lines takes twice as long to read."""
+    """Memory for a packed factor, from a cache line on: a vector that crosses two lines takes twice as long to read."""
     return numbers[-numbers.ctypes.data % LINE // numbers.itemsize :]
 
 

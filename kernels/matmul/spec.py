@@ -182,7 +182,7 @@ def cut(size: Dimensions, itemsize: int) -> Cut:
 
 
 def _fitting(length: int, nbytes: int, panel: int) -> int:
-    """The number of rows or columns of `nbytes` each in a panel of at most `panel` bytes, of `length` in all."""
+    """The number of a matrix's rows or columns of `nbytes` each in a panel of at most `panel` bytes."""
     most = max(1, min(length, panel // max(nbytes, 1)))
     return most if most == length or most < _TILE else most - most % _TILE
 

@@ -19,7 +19,7 @@ SOURCES: tuple[Source, ...] = tuple(Source(_CU, {"KIND": kind}) for kind in KIND
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
-    """The outputs of monte_carlo, with the same bytes as cpu.monte_carlo."""
+    """The outputs of monte_carlo, an option's simulated price, with the same bytes as cpu.monte_carlo."""
     job = terms(params)
     k0, k1 = key(seed)
     kernel = device.kernel(SOURCES[job.kind], "monte_carlo")

@@ -37,7 +37,7 @@ def secure_aggregation(
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view of an array: Numba compiles again for each mixture of writable and read-only arrays."""
+    """A read-only view of masked vectors or seeds: Numba compiles again for each mixture of writable and read-only."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view

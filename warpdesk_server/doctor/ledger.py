@@ -17,7 +17,10 @@ _PAGE = 100  # budgets read at a time
 
 
 def ledger(settings: Settings) -> Check:
-    """Compare the ledger with its anchor and replay every hash chain. A missing SQLite file is not created."""
+    """The doctor's check of the ledger: compare it with its anchor, and replay every hash chain.
+
+    A missing SQLite file is not created.
+    """
     return _look(settings, lambda: examine(settings.ledger_place))
 
 

@@ -185,5 +185,5 @@ def _user() -> str:
 
 
 def gib(size: int) -> str:
-    """Format a number of bytes in binary units."""
+    """Format a number of bytes in binary units, for a line of the doctor."""
     return f"{size / (1 << 30):.3g} GiB"

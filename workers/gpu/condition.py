@@ -288,7 +288,7 @@ class Condition:
         return any(breaker.state(now) == "half-open" and answered < breaker.next_probe for breaker in breakers)
 
     def recycling(self) -> str | None:
-        """Why the child should be replaced before its next job."""
+        """Why the child process should be replaced before its next job, by the GPU's condition."""
         if self._stuck_jobs < STUCK_JOBS or self._memory is None:
             return None
         return f"{self._memory.leftover} bytes of device memory stayed stuck after {STUCK_JOBS} jobs"

@@ -85,6 +85,6 @@ def _so_far(points: list[_Point], at: float) -> float | None:
 
 
 def _mean(points: list[_Point]) -> float | None:
-    """The mean power in watts from the first reading to the last."""
+    """The mean power of a GPU in watts, from the first reading to the last."""
     first, last = points[0], points[-1]
     return last.watts if last.at <= first.at else (last.joules - first.joules) / (last.at - first.at)

@@ -61,7 +61,7 @@ def named(family: str, *labels: str) -> str:
 
 
 class Amounts(defaultdict[tuple[str | int, ...], float]):
-    """Amounts to add, by device, family and labels.
+    """Amounts to add to the counts in Redis, by device, family and labels.
 
     The names of fields are made when amounts are sent: most are added to many times before.
     """
@@ -273,7 +273,7 @@ class Counts:
 
 @cache
 def _report_misfit(name: str) -> None:
-    """Once for each field."""
+    """Log a count in Redis that does not fit its metric, once for each field."""
     log.error("a count in Redis does not have its metric's labels, and is left out: %r", name)
 
 

@@ -52,7 +52,7 @@ def texts(values: Sequence[bytes | str]) -> list[str]:
 
 
 def text_fields(fields: dict[bytes, bytes]) -> dict[str, str]:
-    """The fields of a record as text. A worker's account may write bytes that are none: they are replaced."""
+    """The fields of a job's record in Redis as text. A worker may have written other bytes: they are replaced."""
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
 
 

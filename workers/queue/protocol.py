@@ -60,7 +60,7 @@ class JobRequest(Message):
 
     @property
     def canonical_params(self) -> str:
-        """The same text for the same parameters, as the ledger digests them."""
+        """The canonical text of a job's parameters, as the ledger digests them: equal parameters have equal texts."""
         return json.dumps(self.params, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -114,7 +114,7 @@ FAILURES = (
 
 
 class Failed(Message):
-    """`code` is one of FAILURES."""
+    """The outcome of a failed attempt; `code` is one of FAILURES."""
 
     kind: Literal["failed"] = "failed"
     code: str

@@ -55,7 +55,7 @@ class KeyReused(Exception):
 
 
 class InputsGone(Exception):
-    """Inputs that are deleted, or about to be."""
+    """Raised if input arrays of a job are deleted, or about to be."""
 
     def __init__(self, *arrays: str) -> None:
         super().__init__(", ".join(arrays))
@@ -197,7 +197,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of an attempt.
+    """The end of a job's attempt.
 
     With an outcome, the outcome is committed. Without one, `how` says what happens:
 

@@ -14,7 +14,7 @@ WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
 
 class DeviceReport(Message):
-    """The device that the probe found; `reason` says why there is no GPU when `backend` is "cpu"."""
+    """A worker's device in its report; `reason` says why there is no GPU when `backend` is "cpu"."""
 
     backend: Literal["cpu", "gpu"]
     name: str

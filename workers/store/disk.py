@@ -90,8 +90,10 @@ def force_directories(directories: Sequence[Path], parent: Path, moved_from: Seq
 
 @cache
 def boot() -> str:
-    """The kernel's id of the present boot, empty if the system has none. No power cut has changed a file of this
-    machine's disk that was written in the present boot."""
+    """The kernel's id of the present boot; empty if the system has none.
+
+    No power cut can have damaged a file of the store that was written in the present boot.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

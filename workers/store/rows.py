@@ -23,11 +23,11 @@ _PIECE = 4 << 20  # bytes moved or overwritten at a time
 
 
 class RowTaken(Exception):
-    """Another caller is writing this row of the matrix."""
+    """Raised if another caller is writing this row of a stored matrix."""
 
 
 class Closed(Exception):
-    """The matrix is closed and takes no more rows."""
+    """Raised if a stored matrix is closed and takes no more rows."""
 
 
 class Rows:
@@ -107,7 +107,7 @@ class Rows:
 
 
 class Row:
-    """The writer of one row of the matrix. Its opener must close it."""
+    """The writer of one row of a stored matrix. Its opener must close it."""
 
     def __init__(self, descriptor: int, start: int, size: int, *, forced: bool, kept_free: int = 0) -> None:
         self._descriptor, self._start, self._size, self._forced = descriptor, start, size, forced

@@ -26,7 +26,7 @@ class StoreKeys:
         self._record_key = self._keyed(b"record|", "")
 
     def mac_of(self, text: str) -> str:
-        """A keyed digest of a text, under a key that is used for nothing else."""
+        """A MAC of a job's record: a digest of its text under a key of the store's secret that has no other use."""
         return blake3(text.encode(), key=self._record_key).hexdigest()
 
     def directory(self, owner: str) -> str:

@@ -73,7 +73,7 @@ class SpoolStore(ArrayFiles):
         return nullcontext()
 
     def mac_of(self, text: str) -> str:
-        """A keyed digest of a text, under a key that is used for nothing else."""
+        """A MAC of a job's record: a digest of its text under a key of the store's secret that has no other use."""
         return self._keys.mac_of(text)
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:

@@ -59,7 +59,7 @@ def _check_counts(lua: str) -> None:
 
 
 def _collect(source: str, parts: dict[str, None]) -> None:
-    """Add what a source includes, each part after those that it includes itself."""
+    """Add the parts that a Lua script includes, each after the parts that it includes itself."""
     for part in _INCLUDE.findall(source):
         if part not in parts:
             _collect(_part(part), parts)

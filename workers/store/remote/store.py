@@ -100,7 +100,7 @@ class RemoteStore:
         return UNKNOWN_ID
 
     def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:  # noqa: ARG002
-        """An empty directory on this machine."""
+        """An empty directory on this machine for the result of an attempt."""
         directory = self._own_run() / result_name(job_id, attempt)
         with suppress(FileNotFoundError):
             shutil.rmtree(directory)
