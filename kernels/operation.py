@@ -95,6 +95,7 @@ class Operation:
     `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
     `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
+    `compile_seconds` is about how long one core compiles its example for the CPU; quick ones are warm first.
     `batching` says which jobs may run together; None where each runs alone.
     `spend` is what a job costs its privacy budget, None for one that names no budget; an operation without it never
     charges. A job that charges has the same `key` at every attempt, which depends on `release_version` too: raise it
@@ -112,6 +113,7 @@ class Operation:
     check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None  # noqa: ARG005
     randomness: Literal["none", "seed", "private"] = "none"
     variants: tuple[Example, ...] = ()
+    compile_seconds: float = 0.0
     grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
     batching: Batching | None = None
     spend: Callable[[Any, Mapping[str, ArrayInfo]], Spend | None] | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Message, Succeeded, Transfers
-from warpdesk_server.workers.queue.reports import DeviceMemory, DeviceReport, FailedExample
+from warpdesk_server.workers.queue.reports import DeviceMemory, DeviceReport, FailedExample, WarmUp
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 
@@ -69,19 +69,28 @@ Step = Literal["looking for a GPU", "warming up on the GPU", "warming up on the 
 
 
 class Starting(Message):
-    """Child to parent: the start-up step that comes next, so that the parent knows what a child died of."""
+    """Child to parent: the start-up step that comes next, so that the parent knows what a child died of.
+
+    On the CPU such steps follow `Ready` too, between two assignments.
+    """
 
     kind: Literal["starting"] = "starting"
     step: Step
     trial: str | None = None  # the example that is tried next
+    warm_up: WarmUp | None = None
+    failed: tuple[FailedExample, ...] = ()  # the examples that failed since the message before, if that was `Ready`
 
 
 class Ready(OfDevice):
-    """Child to parent: every operation was tried once on this device, and these failed."""
+    """Child to parent: it computes jobs from now on, and these examples failed.
+
+    On a GPU every example was tried. On the CPU one has succeeded, or all have failed.
+    """
 
     kind: Literal["ready"] = "ready"
     device: DeviceReport
     seconds: float
+    warm_up: WarmUp
     failed: tuple[FailedExample, ...] = ()
 
 

@@ -11,14 +11,20 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from warpdesk_server.app.access.auth import Reader, Watcher
 from warpdesk_server.app.health import schemas
-from warpdesk_server.app.jobs.admission import ABLE
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import performance
 from warpdesk_server.app.metrics.schemas import Performance
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.reports import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
+from warpdesk_server.workers.queue.reports import (
+    FailedExample,
+    GpuCondition,
+    GpuReading,
+    GpuReport,
+    WarmUp,
+    WorkerReport,
+)
 
 router = APIRouter(tags=["health"])
 
@@ -53,8 +59,9 @@ async def readyz(services: ServicesDep, response: Response) -> schemas.Readiness
     """200 when the queue takes writes, the disk of arrays and results has room, and a worker that reported within its
     time can run at least one operation.
 
-    A worker is ready when it has tried each operation's example; `degraded` names those that failed. Their jobs are
-    taken, and fail or fall back to the CPU as the reason says.
+    A worker is ready when it has tried each operation's example. Until then `warm_up` says how many it has tried; on
+    the CPU it computes jobs meanwhile. `degraded` names the examples that failed. Their jobs are taken, and fail or
+    fall back to the CPU as the reason says.
     """
     health = await _health(services)
     if health.status == "unavailable":
@@ -70,22 +77,29 @@ async def health(services: ServicesDep, response: Response) -> schemas.Readiness
 
 async def _health(services: Services) -> schemas.Readiness:
     trouble, (left, _) = await anyio.to_thread.run_sync(lambda: (services.store.trouble(), services.store.disk()))
-    health = await _without_disk(services)
+    workers = list[WorkerReport]()
+    try:
+        await services.queue.writable()
+        workers += await services.queue(lambda jobs: jobs.workers())
+        health = _of_workers(services, workers)
+    except Refusal as refusal:
+        health = schemas.Health(status="unavailable", reasons=[refusal.detail])
     if trouble is not None:
         health = schemas.Health(status="unavailable", reasons=[trouble, *health.reasons])
     about = 1 << (left.bit_length() - 1) if left else 0  # exactly, it would tell the sizes of others' arrays
-    return schemas.Readiness(status=health.status, reasons=health.reasons, store_free_bytes=about)
+    warming = [worker.warm_up for worker in workers if worker.warm_up is not None]
+    return schemas.Readiness(
+        status=health.status,
+        reasons=health.reasons,
+        store_free_bytes=about,
+        warm_up=max(warming, key=lambda warm_up: warm_up.done, default=None),
+    )
 
 
-async def _without_disk(services: Services) -> schemas.Health:
-    try:
-        await services.queue.writable()
-        workers = await services.queue(lambda jobs: jobs.workers())
-    except Refusal as refusal:
-        return schemas.Health(status="unavailable", reasons=[refusal.detail])
+def _of_workers(services: Services, workers: Sequence[WorkerReport]) -> schemas.Health:
     able = [worker for worker in workers if _is_able(services, worker)]
     if not able:
-        states = ", ".join(sorted(worker.state for worker in workers))
+        states = ", ".join(sorted(_progress(worker.warm_up) or worker.state for worker in workers))
         sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
         return schemas.Health(status="unavailable", reasons=[sentence, *_gpus(workers), *_failures(workers)])
     troubles = [*services.admission.troubles(), *_waiting(workers), *_gpus(workers), *_failures(able)]
@@ -96,13 +110,15 @@ async def _without_disk(services: Services) -> schemas.Health:
 
 
 def _is_able(services: Services, worker: WorkerReport) -> bool:
-    if worker.state == "restarting":
-        return services.admission.able_lately(worker, _REPLACING_SECONDS)
-    return worker.state in ABLE
+    return worker.able or services.admission.able_lately(worker, _REPLACING_SECONDS)
+
+
+def _progress(warm_up: WarmUp | None) -> str:
+    return f"warming {warm_up.done} of {warm_up.of}" if warm_up is not None else ""
 
 
 def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
-    waiting = [worker for worker in workers if worker.state not in ABLE]
+    waiting = [worker for worker in workers if not worker.able]
     return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
 
 

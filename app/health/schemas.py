@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from warpdesk.models import Reply
-from warpdesk_server.workers.queue.reports import ConditionState, GpuFinding, GpuState, MigSlice, WorkerReport
+from warpdesk_server.workers.queue.reports import ConditionState, GpuFinding, GpuState, MigSlice, WarmUp, WorkerReport
 
 
 class Health(Reply):
@@ -18,6 +18,10 @@ class Readiness(Health):
     store_free_bytes: Annotated[
         int,
         Field(description="bytes that are free on the disk of arrays and results, at least: rounded to a power of two"),
+    ]
+    warm_up: Annotated[
+        WarmUp | None,
+        Field(description="how many examples of operations the furthest worker has tried; null if none warms up"),
     ]
 
 

@@ -49,8 +49,6 @@ MARGIN = 1.5
 # Retry-After of a full queue: until 1/20 of it is free. A single free place is taken before the caller is back.
 _ROOM = 20
 
-ABLE = ("ready", "busy")
-
 
 @dataclass
 class View:
@@ -96,7 +94,7 @@ class Admission:
             limits.TURNS + limits.SPARE_TURNS, limits.TURNS
         )  # apart, so that submissions that wait for the ledger take no turn from the rest
         self._turn_took = 0.0  # seconds
-        self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
+        self._able: dict[str, tuple[float, object]] = {}  # workers: when seen able, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
 
@@ -259,7 +257,7 @@ class Admission:
         return reasons
 
     def able_lately(self, worker: WorkerReport, within: float) -> bool:
-        """Whether a worker was seen ready or busy in the last `within` seconds, and has reported no fault since."""
+        """Whether a worker was seen able in the last `within` seconds, and has reported no fault since."""
         at, fault = self._able.get(worker.name, (-within, None))
         return time.monotonic() - at < within and _fault(worker) == fault
 
@@ -289,7 +287,7 @@ class Admission:
         memory, max_memory = self._memory()
         view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)
         if now >= self._workers_at:
-            able = {worker.name: (now, _fault(worker)) for worker in self._jobs.workers() if worker.state in ABLE}
+            able = {worker.name: (now, _fault(worker)) for worker in self._jobs.workers() if worker.able}
             kept = {name: report for name, report in self._able.items() if now - report[0] < 60}
             self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
         if now >= self._durability_at:

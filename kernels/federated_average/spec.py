@@ -163,6 +163,7 @@ _NOISE = {
 
 OPERATION = Operation(
     name="federated_average",
+    compile_seconds=1,
     summary="Average clients' updates exactly, or clipped and with central noise; FedAvg and FedAdam",
     package="warpdesk_server.kernels.federated_average",
     params=FederatedAverage,

@@ -200,6 +200,7 @@ def _with_a_gap(**params: Any) -> Example:
 
 SMA = Operation(
     name="sma",
+    compile_seconds=5,
     summary="Simple moving average.",
     package="warpdesk_server.kernels.indicators",
     params=Sma,
@@ -216,6 +217,7 @@ SMA = Operation(
 
 EMA = Operation(
     name="ema",
+    compile_seconds=10,
     summary="Exponential moving average, alpha = 2 / (period + 1).",
     package="warpdesk_server.kernels.indicators",
     params=Ema,
@@ -230,6 +232,7 @@ EMA = Operation(
 
 RSI = Operation(
     name="rsi",
+    compile_seconds=8,
     summary="Relative strength index, 0 to 100.",
     package="warpdesk_server.kernels.indicators",
     params=Rsi,
@@ -245,6 +248,7 @@ RSI = Operation(
 
 BOLLINGER = Operation(
     name="bollinger",
+    compile_seconds=4,
     summary="Bollinger bands: mean and `width` population standard deviations around it.",
     package="warpdesk_server.kernels.indicators",
     params=Bollinger,

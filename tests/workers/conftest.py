@@ -86,9 +86,8 @@ class Desk:
         self.workers.append(process)
         if not ready:
             return None
-        up = ("ready", "busy")  # busy from the start where a job waits for it
         return self.until(
-            lambda: next((r for r in self.queue.workers() if r.state in up and r.name not in old_names), None),
+            lambda: next((r for r in self.queue.workers() if r.able and r.name not in old_names), None),
             "no worker became ready",
             3 * PATIENCE,  # some children die before
         )
@@ -120,9 +119,9 @@ class Desk:
         return self.home / name
 
     @contextmanager
-    def gate(self) -> Iterator[str]:
+    def gate(self, name: str = "gate") -> Iterator[str]:
         """A gate where jobs wait as long as this context lasts: pass it as `gate` in the parameters."""
-        gate = self.home / "gate"
+        gate = self.home / name
         with gate.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield str(gate)

@@ -208,6 +208,20 @@ FRAIL = {
     "double": OPERATIONS["double"],
 }
 
+# The documented examples of two wait at gates, which the environment names.
+GATED = {
+    "double": OPERATIONS["double"],
+    **{
+        name: replace(
+            OPERATIONS["nap"],
+            name=name,
+            compile_seconds=order,
+            example=Example(params={"seconds": 0.0, "marker": os.devnull, "gate": os.environ.get(variable, "")}),
+        )
+        for order, (name, variable) in enumerate((("nap", "GATE"), ("doze", "SECOND_GATE")), start=1)
+    },
+}
+
 # Everything here works.
 SOUND = {name: OPERATIONS[name] for name in ("double", "whisper")}
 

@@ -34,6 +34,7 @@ log = logging.getLogger("warpdesk.serve")
 
 TICK = 0.1  # seconds between two looks at the children
 FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds before a child that died is started again; doubles each time
+_QUIET, _PROGRESS = 2.0, 10.0  # seconds until the first line about a first start's compilation, and between two
 CALM = 30.0  # a child that lived this long is forgiven its earlier deaths
 GRACE = 5.0  # seconds a worker has beyond its own drain time, in which a running job may end; others run again
 
@@ -95,6 +96,7 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
                 child.stop(WorkerSettings().drain_seconds + GRACE)
             if redis is not None:
                 redis.stop()
+        say("Stopped.")
 
 
 def _bind(options: Options) -> socket.socket:
@@ -244,6 +246,7 @@ class _Announcement:
         self.say = say
         self.made = False
         self.answered = False
+        self.progress_at = time.monotonic() + _QUIET  # when it is told next how far the compiler is
 
     def look(self) -> None:
         if self.made:
@@ -253,6 +256,9 @@ class _Announcement:
         except (OSError, http.client.HTTPException):
             return
         self.answered = True
+        if status == 503 and time.monotonic() >= self.progress_at and (warm_up := json.loads(health)["warm_up"]):
+            self.progress_at = time.monotonic() + _PROGRESS
+            self.say(f"compiling {warm_up['done']} of {warm_up['of']}, about a minute; what is compiled runs already")
         if status == 200:
             self.made = True
             self.say(f"Ready. Documentation to click through: {self.url}/docs\nTry:\n  {self._curl()}")

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,13 +22,12 @@ from warpdesk_server.kernels.gpu.canary import Miscomputed
 from warpdesk_server.kernels.gpu.contract import Copied, Device, Times
 from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins
 from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, OutOfMemory
-from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.calls import Calls
 from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.cost import Costs, costs_of
 from warpdesk_server.workers.child.device import probe, without_gpu
-from warpdesk_server.workers.child.warmup import documented, start_second_compiler, variants, warm_up
+from warpdesk_server.workers.child.warmup import Trial, documented, start_second_compiler, try_example, variants
 from warpdesk_server.workers.child.watched import WatchedDevice
 from warpdesk_server.workers.pipe import (
     LOST_DEVICE,
@@ -48,7 +47,7 @@ from warpdesk_server.workers.pipe import (
 )
 from warpdesk_server.workers.process import die_with
 from warpdesk_server.workers.queue.protocol import Transfers
-from warpdesk_server.workers.queue.reports import DeviceMemory, FailedExample
+from warpdesk_server.workers.queue.reports import DeviceMemory, FailedExample, WarmUp
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
 from warpdesk_server.workers.store.protocol import result_name
@@ -56,6 +55,9 @@ from warpdesk_server.workers.store.protocol import result_name
 log = logging.getLogger("warpdesk.child")
 
 PROGRESS_SECONDS = 0.25
+
+# How long a job that waits in the queue may take to reach the child: it goes before the next example.
+HANDOVER_SECONDS = 0.02
 
 # Answers with noise in them are given at multiples of this by the clock: how long one took tells of its noise.
 TICK_SECONDS = 0.01
@@ -108,15 +110,25 @@ class _Child:
             execute.prepare(self._operations.values())
             self._costs = costs_of(settings, found.report)
         self._ask_the_canary()
-        failed = self._warm_up(settings, orders)
-        # Libraries and compiled code stay until the end: a collection that looks through them takes 0.1 s of some job.
-        gc.collect()
-        gc.freeze()
-        took = time.monotonic() - began
-        send(pipe, Ready(device=found.report, seconds=took, failed=failed, **self._of_device()))
+        self._skip = orders.skip
+        self._untried = dict[str, Trial]()  # examples, by their names
+        self._tried = 0
+        failed = self._warm_up(settings)
+        _freeze()
+        ready = Ready(
+            device=found.report,
+            seconds=time.monotonic() - began,
+            warm_up=self._progress(),
+            failed=tuple(failed),
+            **self._of_device(),
+        )
+        send(pipe, ready)
 
     def serve(self) -> None:
         while True:
+            if self._untried and not self._pipe.poll(HANDOVER_SECONDS):
+                self._try_between_jobs(next(iter(self._untried)))
+                continue
             if self._device is not None:
                 left = self._canary_due - time.monotonic()
                 if left <= 0 or not self._pipe.poll(left):
@@ -125,6 +137,8 @@ class _Child:
             self._answer(receive_assignment(self._pipe))
 
     def _answer(self, work: Assignment) -> None:
+        if work.first.operation in self._untried:
+            self._try_between_jobs(work.first.operation)
         device, expect = self._device, None
         if device is not None:
             expect = device.expect
@@ -167,24 +181,49 @@ class _Child:
         if operation is not None and not self._pipe.poll():
             self._store.make_ahead(codec.files(operation))
 
-    def _warm_up(self, settings: WorkerSettings, orders: Orders) -> tuple[FailedExample, ...]:
-        operations: Mapping[str, Operation] = self._operations
-        on_gpu = self._device is not None
-
-        def tell(trial: str | None) -> None:
-            step: Step = "warming up on the GPU" if on_gpu else "warming up on the CPU"
-            send(self._pipe, Starting(step=step, trial=trial))
-
-        def tried(trials: Any) -> tuple[FailedExample, ...]:
-            return warm_up(trials, self._found, orders.skip, tell)
-
-        tell(None)
+    def _warm_up(self, settings: WorkerSettings) -> list[FailedExample]:
+        """Try every example and variant on a GPU; on the CPU, until one example succeeds. Returns those that failed."""
+        self._plan(documented(self._operations.values()))
+        self._tell()
         start_second_compiler(settings)
-        failed = tried(documented(operations.values()))
-        if on_gpu:
-            broken = {failure.operation for failure in failed}
-            failed += tried(variants(operation for operation in operations.values() if operation.name not in broken))
+        if self._device is None:
+            return self._try_all(until_one_succeeds=True)
+        failed = self._try_all()
+        broken = {failure.operation for failure in failed}
+        self._plan(variants(operation for operation in self._operations.values() if operation.name not in broken))
+        return failed + self._try_all()
+
+    def _plan(self, trials: Iterable[Trial]) -> None:
+        self._untried.update({str(trial): trial for trial in trials})
+
+    def _try_all(self, until_one_succeeds: bool = False) -> list[FailedExample]:
+        failed = []
+        while self._untried:
+            if (failure := self._try(next(iter(self._untried)))) is not None:
+                failed.append(failure)
+            elif until_one_succeeds:
+                break
         return failed
+
+    def _try(self, name: str) -> FailedExample | None:
+        self._tell(name)
+        failure = try_example(self._untried[name], self._found, self._skip)
+        del self._untried[name]
+        self._tried += 1
+        return failure
+
+    def _try_between_jobs(self, name: str) -> None:
+        failure = self._try(name)
+        self._tell(failed=() if failure is None else (failure,))
+        if not self._untried:
+            _freeze()
+
+    def _tell(self, trial: str | None = None, failed: tuple[FailedExample, ...] = ()) -> None:
+        step: Step = "warming up on the CPU" if self._device is None else "warming up on the GPU"
+        send(self._pipe, Starting(step=step, trial=trial, warm_up=self._progress(), failed=failed))
+
+    def _progress(self) -> WarmUp:
+        return WarmUp(done=self._tried, of=self._tried + len(self._untried))
 
     def _check(self) -> None:
         """Run the canary check with a message before and after it: the parent ends this process if the check hangs."""
@@ -231,6 +270,12 @@ def _transfers(launches: Sequence[Times]) -> Transfers | None:
         return None
     up, down = (sum((getattr(times, way) for times in launches), Copied()) for way in ("up", "down"))
     return Transfers(h2d_bytes=up.nbytes, h2d_seconds=up.seconds, d2h_bytes=down.nbytes, d2h_seconds=down.seconds)
+
+
+def _freeze() -> None:
+    """Libraries and compiled code stay until the end: a collection that looks through them takes 0.1 s of some job."""
+    gc.collect()
+    gc.freeze()
 
 
 def until_tick(now: float) -> float:

@@ -1,12 +1,13 @@
 """The warm-up of a worker's child: it compiles everything before a user needs it.
 
-A worker is ready when each operation's documented example has run.
+A worker is ready when each operation's documented example has run. On the CPU it computes jobs as soon as one has, and
+tries the others between two jobs, those that compile quickly first.
 
-On a machine that has compiled nothing yet a second process compiles for the CPU too, from the other end of the
-catalogue: compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other
-loads from the cache. Once the worker is ready that process goes on, at low priority, with what the documented examples
-leave out: operations' variants, and all of them in float32. A GPU's kernels can only be compiled by the process that
-owns the device, and faster, so there the variants come before the worker is ready.
+On a machine that has compiled nothing yet a second process compiles for the CPU too, from the other end of that order:
+compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other loads from
+the cache. Then that process goes on, at low priority, with what the documented examples leave out: operations'
+variants, and all of them in float32. A GPU's kernels can only be compiled by the process that owns the device, and
+faster, so there the variants come before the worker is ready.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -56,8 +57,8 @@ class Trial:
 
 
 def documented(operations: Iterable[Operation]) -> Iterator[Trial]:
-    """Each operation's documented example."""
-    for operation in operations:
+    """Each operation's documented example, those that the CPU compiles quickly first."""
+    for operation in sorted(operations, key=lambda operation: operation.compile_seconds):
         yield Trial(operation, operation.example)
 
 
@@ -95,46 +96,41 @@ def _in_single_precision(operation: Operation, example: Example) -> Example | No
     return None
 
 
-def warm_up(
-    trials: Iterable[Trial],
-    found: Probe,
-    skip: Mapping[str, str] = MappingProxyType({}),
-    tell: Callable[[str], None] = lambda _: None,
-) -> tuple[FailedExample, ...]:
-    """Run each example as its job would run, so that no job waits for a compiler; return those that failed.
+def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingProxyType({})) -> FailedExample | None:
+    """Run an example as its job would run, so that no job waits for a compiler; returns its failure, if it fails.
 
     What cannot run on the GPU is run on the CPU, as its jobs will be; so is what `skip` names, because the device was
-    lost in it before. `tell` is told what is tried next: a lost device is raised, and may end the process by itself.
+    lost in it before. Raises DeviceLost.
     """
-    failed = []
-    for trial in trials:
-        began = time.perf_counter()
-        tell(str(trial))
-        choice = choose(trial.operation, "auto", found)
-        if choice.device is not None and str(trial) in skip:
-            log.warning("%s is not tried on %s: %s", trial, found.report.name, skip[str(trial)])
-            lost = _failure(trial, "gpu", DeviceLost(skip[str(trial)]), fallback=_runs_on_the_cpu(trial))
-            failed.append(lost.model_copy(update={"lost_the_device": True}))
-            continue
-        try:
-            answer(trial, choice.backend, choice.device)
-        except DeviceLost:
-            raise
-        except RECOVERABLE as fault:
-            if choice.device is None or not _runs_on_the_cpu(trial):
-                log.error("%s failed its example on %s: %s", trial, found.report.name, fault)
-                failed.append(_failure(trial, choice.backend, fault))
-            elif isinstance(fault, NoDevice):  # this request is not for the GPU, and the answer will say why
-                log.info("%s runs on the CPU: %s", trial, fault)
-            else:
-                log.warning("%s does not run on %s, its jobs fall back to the CPU: %s", trial, found.report.name, fault)
-                failed.append(_failure(trial, choice.backend, fault, fallback=True))
-        except Exception as error:  # (one broken operation must not take the others down)
-            log.error("the example of %s failed on the %s", trial, choice.backend, exc_info=error)
-            failed.append(_failure(trial, choice.backend, error))
-        else:
-            log.info("%s is warm on the %s (%.2f s)", trial, choice.backend, time.perf_counter() - began)
-    return tuple(failed)
+    began = time.perf_counter()
+    choice = choose(trial.operation, "auto", found)
+    if choice.device is not None and str(trial) in skip:
+        log.warning("%s is not tried on %s: %s", trial, found.report.name, skip[str(trial)])
+        lost = _failure(trial, "gpu", DeviceLost(skip[str(trial)]), fallback=_runs_on_the_cpu(trial))
+        return lost.model_copy(update={"lost_the_device": True})
+    try:
+        answer(trial, choice.backend, choice.device)
+    except DeviceLost:
+        raise
+    except RECOVERABLE as fault:
+        if choice.device is None or not _runs_on_the_cpu(trial):
+            log.error("%s failed its example on %s: %s", trial, found.report.name, fault)
+            return _failure(trial, choice.backend, fault)
+        if isinstance(fault, NoDevice):  # this request is not for the GPU, and the answer will say why
+            log.info("%s runs on the CPU: %s", trial, fault)
+            return None
+        log.warning("%s does not run on %s, its jobs fall back to the CPU: %s", trial, found.report.name, fault)
+        return _failure(trial, choice.backend, fault, fallback=True)
+    except Exception as error:  # (one broken operation must not take the others down)
+        log.error("the example of %s failed on the %s", trial, choice.backend, exc_info=error)
+        return _failure(trial, choice.backend, error)
+    log.info("%s is warm on the %s (%.2f s)", trial, choice.backend, time.perf_counter() - began)
+    return None
+
+
+def warm_up(trials: Iterable[Trial], found: Probe) -> tuple[FailedExample, ...]:
+    """Run each example; returns the failures. Raises DeviceLost."""
+    return tuple(failure for trial in trials if (failure := try_example(trial, found)) is not None)
 
 
 def answer(trial: Trial, backend: Any, device: Any, key: bytes | None = None) -> dict[str, Any]:
@@ -209,7 +205,7 @@ def main(parent: int) -> None:
     operations = list(settings.catalogue().values())
     if os.cpu_count() == 1:
         os.nice(10)  # the worker's own warm-up comes first
-    failed = warm_up(documented(reversed(operations)), cpu)
+    failed = warm_up(reversed([*documented(operations)]), cpu)
     os.nice(10)  # the worker is ready by now: its jobs come first
     failed += warm_up(variants(operations), cpu)
     if failed:

@@ -26,7 +26,7 @@ from warpdesk_server.workers.pipe import (
 )
 from warpdesk_server.workers.process import python
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.reports import DeviceReport
+from warpdesk_server.workers.queue.reports import DeviceReport, WarmUp
 from warpdesk_server.workers.settings import WorkerSettings
 
 # How long a killed process may take to go. One that is stuck in a driver call stays behind as the kernel's problem.
@@ -52,6 +52,7 @@ class ChildProcess:
         self.device: DeviceReport | None = None  # known once it is ready
         self.step: Step | None = None  # how far it has come
         self.trial: str | None = None  # the example it is trying
+        self.warm_up: WarmUp | None = None  # None once every example was tried
         self.lost: Lost | None = None  # what it said of the device it lost
         self.starts = 0
         self.opening_seconds: float | None = None  # how long it took to open the GPU
@@ -71,6 +72,13 @@ class ChildProcess:
     def gone(self) -> bool:
         """Whether there is no child, or the child lost its device and is about to end."""
         return self._process is None or self.lost is not None
+
+    @property
+    def trial_left(self) -> float | None:
+        """Seconds that are left for the example that a child tries between two jobs; None if it tries none."""
+        if not self.ready or self.trial is None:
+            return None
+        return self._settings.start_seconds - self.silent_seconds
 
     @property
     def starts_on_gpu(self) -> bool:
@@ -136,7 +144,7 @@ class ChildProcess:
             theirs.close()
             os.close(window)
         self.pipe = Connection(ours.detach())
-        self.device = self.step = self.trial = self.lost = None
+        self.device = self.step = self.trial = self.warm_up = self.lost = None
         self.opening_seconds = self._looking_since = self._answer_by = None
         self.starts += 1
         self._heard_at = time.monotonic()
@@ -148,13 +156,13 @@ class ChildProcess:
         message = receive(self.pipe)
         self._heard_at = time.monotonic()
         if isinstance(message, Starting):
-            self.step, self.trial = message.step, message.trial
+            self.step, self.trial, self.warm_up = message.step, message.trial, _unfinished(message.warm_up)
             if message.step == "looking for a GPU":
                 self._looking_since = self._heard_at
             elif self.opening_seconds is None and self._looking_since is not None:
                 self.opening_seconds = self._heard_at - self._looking_since
         elif isinstance(message, Ready):
-            self.device, self.trial = message.device, None
+            self.device, self.trial, self.warm_up = message.device, None, _unfinished(message.warm_up)
         elif isinstance(message, Checking):
             deadline = message.began + self._settings.canary_deadline_seconds
             self._answer_by = max(deadline, self._heard_at + _LATE_SECONDS)
@@ -214,3 +222,7 @@ class ChildProcess:
         if code < 0:
             return f"the worker process was ended by signal {-code} ({signal.Signals(-code).name})"
         return f"the worker process ended with exit code {code}"
+
+
+def _unfinished(warm_up: WarmUp | None) -> WarmUp | None:
+    return warm_up if warm_up is not None and warm_up.done < warm_up.of else None

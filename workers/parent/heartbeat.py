@@ -165,4 +165,4 @@ def _news(report: WorkerReport) -> object:
     """The part of a worker's report that is sent at once when it changes; the rest is sent every few seconds."""
     gpu = report.gpu
     summary = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
-    return report.state, report.last_fault, report.failed_examples, summary
+    return report.state, report.warm_up, report.last_fault, report.failed_examples, summary

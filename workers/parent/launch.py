@@ -32,7 +32,7 @@ class Launch:
     work: Assignment
     jobs: tuple[Held, ...]
     since: float  # time.monotonic()
-    sent: bool = False  # else the child was gone before it got it
+    sent: bool = False  # else the child was gone before it got it, or had not begun with it
     gone: dict[Held, float] = field(default_factory=dict)  # jobs that are not wanted any more, since when
     overdue: set[Held] = field(default_factory=set)  # those of them whose deadline passed
 

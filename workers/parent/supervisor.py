@@ -17,7 +17,7 @@ from warpdesk_server.workers.gpu.condition import Condition, LongCall, Phase, le
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.probation import GpuProbation
-from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
+from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, FromChild, Lost, Orders, Ready, Starting
 from warpdesk_server.workers.prices import price_of
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, JobRequest, Succeeded
@@ -119,7 +119,8 @@ class ChildSupervisor:
         if self.child.lost is not None:
             self.condition.lost(f"idle at {time.time()}", self.child.lost)
             self._parent.news()
-        self.respawn(self.child.reap())
+        why = self.child.reap()
+        self.respawn(why if self.child.trial is None else f"{why} {self.child.doing}")
 
     def await_canary(self) -> None:
         """Between jobs: receive the child's messages, and replace it if its GPU is lost or its canary check takes too
@@ -267,6 +268,9 @@ class ChildSupervisor:
         self.await_canary()
         if not self.child.ready:
             return
+        if (left := self.child.trial_left) is not None and left <= 0:
+            self._replace(f"the worker process said nothing for {self.child.silent_seconds:.0f} s {self.child.doing}")
+            return
         ill = self.driver_says()
         if ill is not None:
             self.condition.quarantine(ill)
@@ -353,13 +357,18 @@ class ChildSupervisor:
         """Receive all pending messages of the child; False if it has ended, which callers handle."""
         try:
             while self.child.ready and self.child.pipe.poll():
-                message = self.child.hear()
-                if isinstance(message, Checked):
-                    self.condition.note_report(message)
+                self.note(self.child.hear())
         except (EOFError, OSError):
             return False
         self.condition.listened()
         return True
+
+    def note(self, message: FromChild) -> None:
+        """Take in a message of a serving child that concerns no job."""
+        if isinstance(message, Checked):
+            self.condition.note_report(message)
+        elif isinstance(message, Starting):
+            self._examples.failed += message.failed
 
     def _replace(self, why: str) -> None:
         self.last_fault = why

@@ -29,7 +29,7 @@ from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StopRe
 from warpdesk_server.workers.parent.rq_presence import RqPresence
 from warpdesk_server.workers.parent.stopping import StopRequest, WakePipe
 from warpdesk_server.workers.parent.supervisor import ChildSupervisor
-from warpdesk_server.workers.pipe import Answer, Checked, Lost, Progressed, send
+from warpdesk_server.workers.pipe import Answer, Lost, Progressed, send
 from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -321,6 +321,7 @@ class Worker:
             gpu=self._supervisor.gpu(),
             fallbacks=dict(self._supervisor.fallbacks),
             dollars_per_hour=self._supervisor.dollars_per_hour,
+            warm_up=self._child.warm_up,
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -347,10 +348,15 @@ class Worker:
             if self._kill_wanted:
                 return LaunchEnd.DIED  # RQ's kill-horse command
             until, end = launch.limit(self._stop.ends_at)
+            trial_left = self._child.trial_left
+            if trial_left is not None and end is LaunchEnd.TIMEOUT:
+                until, end = now + trial_left, LaunchEnd.DIED
             left = until - now
             if (canary_left := self._child.canary_left) is not None and canary_left < left:
                 left, end = canary_left, LaunchEnd.HUNG
             ready = self._wake.wait([self._child.pipe], max(0.0, left))
+            if trial_left is not None:  # the launch begins after that example
+                launch.since = time.monotonic()
             if self._child.pipe in ready:
                 try:
                     message = self._child.hear()
@@ -360,10 +366,10 @@ class Worker:
                     return message
                 if isinstance(message, Progressed):
                     self._heartbeat.progress(message.job, launch.jobs[0].attempt, message.done)
-                elif isinstance(message, Checked):
-                    self._supervisor.condition.note_report(message)
                 elif isinstance(message, Lost):
                     return LaunchEnd.DIED
+                else:
+                    self._supervisor.note(message)
             elif not ready and end is not None and not (end is LaunchEnd.HUNG and (self._child.canary_left or 0.0) > 0):
                 return end
 
@@ -422,6 +428,8 @@ class Worker:
         lost = self._child.lost
         # One that lost its device does nothing any more but end, which may take the driver a while.
         why = f"the device was lost ({lost.message})" if lost is not None else self._child.reap()
+        if self._child.trial is not None:  # it had not begun
+            launch.sent = False
         self._end(launch.died("worker-died" if self._child.lost is None else "device-fault", why))
         if lost is not None:
             self._supervisor.lost(launch.jobs[0].request, lost)

@@ -218,6 +218,13 @@ class FailedExample(Message):
         return self.variant is None and not self.fallback
 
 
+class WarmUp(Message):
+    """How many examples of operations a worker's child has tried."""
+
+    done: int
+    of: int
+
+
 class WorkerReport(Message):
     name: str
     host: str
@@ -234,3 +241,9 @@ class WorkerReport(Message):
     fallbacks: dict[str, int] = Field(default={})  # answers of the CPU to jobs that wanted a GPU, by the reason
     slot: int | None = None  # the smallest number that was free when it came: see workers.queue.slots
     dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices
+    warm_up: WarmUp | None = None  # None once every example was tried. On the CPU jobs are computed meanwhile
+
+    @property
+    def able(self) -> bool:
+        """Whether the worker takes jobs, and has tried every operation's example."""
+        return self.state in ("ready", "busy") and self.warm_up is None

@@ -34,6 +34,7 @@ from warpdesk_server.workers.queue.reports import (
     GpuCondition,
     GpuReading,
     GpuReport,
+    WarmUp,
     WorkerReport,
 )
 from warpdesk_server.workers.store.protocol import ArrayWriter, Store
@@ -57,6 +58,8 @@ def judged(answer: httpx.Response) -> dict[str, Any]:
     """The body without the free bytes of this machine's disk."""
     whole: dict[str, Any] = answer.json()
     assert whole.pop("store_free_bytes") > 0
+    if whole["warm_up"] is None:
+        del whole["warm_up"]
     return whole
 
 
@@ -73,6 +76,19 @@ def test_readiness_is_that_of_the_workers(api: Live, state: str, status: int) ->
     api.queue.report(report(f"a {state} one", state), ttl=60)
 
     assert api.http.get("/readyz").status_code == status
+
+
+def test_a_worker_that_has_not_tried_every_example_is_not_ready_and_says_how_far_it_is(api: Live) -> None:
+    warming = {"warm_up": WarmUp(done=12, of=19)}
+    api.queue.report(report("one", "ready").model_copy(update=warming), ttl=60)
+    alone = api.http.get("/readyz")
+    api.queue.report(report("two", "busy"), ttl=60)
+    beside_another = api.http.get("/readyz")
+
+    assert (alone.status_code, beside_another.status_code) == (503, 200)
+    sentence = "None of 1 live workers is ready: warming 12 of 19"
+    assert judged(alone) == {"status": "unavailable", "reasons": [sentence], "warm_up": {"done": 12, "of": 19}}
+    assert beside_another.json()["reasons"] == ["1 of 2 live workers are starting or restarting"]
 
 
 def test_a_worker_that_no_longer_reports_counts_no_more(api: Live) -> None:

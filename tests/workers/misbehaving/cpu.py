@@ -26,6 +26,9 @@ def nap(params: Any) -> dict[str, Any]:
     return {"slept": params.seconds}
 
 
+doze = nap
+
+
 def stumble(params: Any, values: np.ndarray) -> dict[str, Any]:
     raise RuntimeError(f"the caller's number is {values[0]}")
 
