@@ -12,7 +12,7 @@ from warpdesk_server.kernels.fingerprint import fingerprint
 
 NAMES = (
     *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
-    *("ledger", "health", "instrumentation", "scrape", "attacks", "gpu", "revisions"),
+    *("ledger", "health", "instrumentation", "scrape", "attacks", "start", "gpu", "revisions"),
 )
 
 

@@ -52,6 +52,14 @@ def service(
 
 
 @contextmanager
+def starting(home: Path) -> Iterator[str]:
+    """Run `warpdesk serve` with its own Redis in that home, and do not wait for it; gives its URL."""
+    port = free_port()
+    with _running(["-m", "warpdesk", "serve", "--port", str(port)], home / "serve.log", {"WARPDESK_HOME": str(home)}):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
 def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> Iterator[str]:
     """Run the API alone, over a home that workers share; gives its URL."""
     port = free_port()

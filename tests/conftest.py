@@ -228,8 +228,9 @@ def wait_until_ready(service: Service, patience: float = 240.0, path: str = "/re
         if service.process.poll() is not None:
             answer = f"the service ended with exit code {service.process.returncode}"
             raise AssertionError(failure())
-        response = httpx.get(f"{service.url}{path}", timeout=5)
+        response = client.get(path)
         answer = f"{response.status_code} {response.text}"
         return response.status_code == 200
 
-    wait_until(ready, failure, patience, unknown=(httpx.TransportError,))
+    with httpx.Client(base_url=service.url, timeout=5) as client:  # each client reads the machine's certificates
+        wait_until(ready, failure, patience, unknown=(httpx.TransportError,))

@@ -1,4 +1,5 @@
-"""The price table of devices, in dollars per hour: JSON that an operator gives in WARPDESK_PRICES.
+"""The price table of devices, in dollars per hour, and what jobs cost by it: JSON that an operator gives in
+WARPDESK_PRICES.
 
     {"NVIDIA H100": 2.95, "NVIDIA A100-SXM4-40GB": 1.10, "cpu": 0.08}
 
@@ -10,6 +11,8 @@ import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from warpdesk_server.workers.queue.protocol import Succeeded
 
 _ANY_CPU = "cpu"
 _EXAMPLE = '{"NVIDIA H100": 2.95, "cpu": 0.08}'
@@ -41,3 +44,20 @@ def price_of(prices: Mapping[str, float], backend: str, device: str) -> float | 
     if fitting:
         return prices[max(fitting, key=len)]
     return prices.get(_ANY_CPU) if backend == "cpu" else None
+
+
+def costed(outcome: Succeeded, watts: float | None, prices: Mapping[str, float]) -> Succeeded:
+    """The outcome with the energy, in joules, and the price, in dollars, of the job's share of its launch.
+
+    `watts` is the mean power of the GPU during the launch. Without it, or without a price, that field is None.
+    """
+    how = outcome.provenance
+    if how.compute_seconds is None:
+        return outcome
+    share = how.compute_seconds / how.batch_size
+    price = price_of(prices, how.backend, how.device)
+    update = {
+        "energy_joules": None if watts is None or how.backend == "cpu" else round(watts * share, 6),
+        "cost_dollars": None if price is None else share * price / 3600,
+    }
+    return outcome.model_copy(update={"provenance": how.model_copy(update=update)})

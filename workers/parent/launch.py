@@ -124,3 +124,10 @@ class Launch:
 
 def given_back(job: Held, reason: str = STOPPED) -> Ending:
     return Ending(job, how="returned", reason=reason)
+
+
+def struck(job: Held) -> str | None:
+    """A reason to keep a job off the GPU: after two workers died of it, its last attempt runs on the CPU."""
+    if job.strikes < MAX_STRIKES - 1:
+        return None
+    return f"{job.strikes} attempts on the GPU ended with the worker's death"

@@ -16,11 +16,12 @@ from warpdesk_server.workers.gpu import nvml
 from warpdesk_server.workers.gpu.condition import Condition, LongCall, Phase, left_alone
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
+from warpdesk_server.workers.parent.launch import struck
 from warpdesk_server.workers.parent.probation import GpuProbation
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, FromChild, Lost, Orders, Ready, Starting
-from warpdesk_server.workers.prices import price_of
+from warpdesk_server.workers.prices import costed, price_of
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, JobRequest, Succeeded
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Succeeded
 from warpdesk_server.workers.queue.records import Held
 from warpdesk_server.workers.queue.reports import GpuCondition
 from warpdesk_server.workers.settings import WorkerSettings
@@ -175,7 +176,7 @@ class ChildSupervisor:
         GPU."""
         request = jobs[0].request
         examples = (self._lost_in_an_example(job.request) for job in jobs)
-        keep_off = _struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
+        keep_off = struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
         return Assignment(
             jobs=tuple(
                 Attempt(
@@ -221,25 +222,13 @@ class ChildSupervisor:
         return answer.model_copy(
             update={
                 "outcomes": tuple(
-                    self._costed(outcome, watts)
+                    costed(outcome, watts, self._settings.prices)
                     if isinstance(outcome, Succeeded) and not job.request.private
                     else outcome
                     for job, outcome in zip(work.jobs, answer.outcomes, strict=True)
                 )
             }
         )
-
-    def _costed(self, outcome: Succeeded, watts: float | None) -> Succeeded:
-        how = outcome.provenance
-        if how.compute_seconds is None:
-            return outcome
-        share = how.compute_seconds / how.batch_size
-        price = price_of(self._settings.prices, how.backend, how.device)
-        update = {
-            "energy_joules": None if watts is None or how.backend == "cpu" else round(watts * share, 6),
-            "cost_dollars": None if price is None else share * price / 3600,
-        }
-        return outcome.model_copy(update={"provenance": how.model_copy(update=update)})
 
     def lost(self, request: JobRequest, lost: Lost) -> None:
         """Record that the child lost its device in a job."""
@@ -401,10 +390,3 @@ class ChildSupervisor:
         else:
             self.condition.trial_failed(outcome, tried.trial)
         self._parent.news()
-
-
-def _struck(job: Held) -> str | None:
-    """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
-    if job.strikes < MAX_STRIKES - 1:
-        return None
-    return f"{job.strikes} attempts on the GPU ended with the worker's death"
