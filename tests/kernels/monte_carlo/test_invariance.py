@@ -89,11 +89,11 @@ def test_the_number_of_threads_changes_no_byte() -> None:
 
 def test_more_threads_and_a_plain_processor_change_no_byte() -> None:
     """A new process compiles for the least x86-64 (no AVX) or whatever "generic" is here, on three threads."""
-    asked = jobs(5_001)
-    given = json.dumps([job.model_dump(mode="json") for job in asked])
+    requests = jobs(5_001)
+    given = json.dumps([job.model_dump(mode="json") for job in requests])
     plain = {"NUMBA_NUM_THREADS": "3", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     answers = printed(PROGRAM, given, str(SEED), **plain)
-    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in asked]) == json.loads(answers)
+    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in requests]) == json.loads(answers)
 
 
 def as_json(answers: Any) -> Any:
