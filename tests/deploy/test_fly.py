@@ -111,15 +111,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 def test_the_api_waits_for_its_keys_and_then_listens_on_both_kinds_of_address(redis_url: str, tmp_path: Path) -> None:
     port, home = free_port(), tmp_path / "home"
     home.mkdir(0o700)
-    told_by_operator = environment(home, API_REDIS_URL=redis_url)
+    settings = environment(home, API_REDIS_URL=redis_url)
     script = planted("--port 8000", f"--port {port}", environment_of("api"))
     log = tmp_path / "log"
     with log.open("wb") as file:
-        api = subprocess.Popen(["sh", "-c", f"exec {script}"], cwd=ROOT, env=told_by_operator, stdout=file, stderr=file)
+        api = subprocess.Popen(["sh", "-c", f"exec {script}"], cwd=ROOT, env=settings, stdout=file, stderr=file)
     try:
         wait_until(lambda: "waiting for" in log.read_text(), log.read_text)
         create = ["warpdesk", "keys", "create", "first", "--scopes", "submit,read,cancel,admin"]
-        made = subprocess.run(create, cwd=ROOT, env=told_by_operator, capture_output=True, text=True, check=True)
+        made = subprocess.run(create, cwd=ROOT, env=settings, capture_output=True, text=True, check=True)
         for host in ("127.0.0.1", "[::1]"):
             wait_until(lambda host=host: answers(f"http://{host}:{port}/livez"), log.read_text)
         assert answers(f"http://[::1]:{port}/v1/operations", made.stdout.strip())

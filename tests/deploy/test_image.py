@@ -193,14 +193,12 @@ def test_a_target_is_no_larger_than_promised_and_its_service_answers_a_job(
         result = run(builder, target, "warpdesk", "warm", "--arch", "sm_90", "--kernels-only", **new)
         assert "sm_90    23 compiled, 0 there already" in result.stdout, result.stderr
     url = f"http://127.0.0.1:{free_port()}"
-    told_to_both = {"WARPDESK_HOME": str(tmp_path / "home"), "WARPDESK_REDIS_URL": redis_url, "WARPDESK_DEVICE": "cpu"}
+    settings = {"WARPDESK_HOME": str(tmp_path / "home"), "WARPDESK_REDIS_URL": redis_url, "WARPDESK_DEVICE": "cpu"}
     api = ["warpdesk", "serve", "--no-worker", "--port", url.rpartition(":")[2]]
-    with start(builder, target, api, told_to_both), start(builder, target, ["warpdesk", "worker"], told_to_both):
+    with start(builder, target, api, settings), start(builder, target, ["warpdesk", "worker"], settings):
         for question in (["--url", url], ["--worker"], ["--url", url, "--ready"]):
             wait_until(
-                lambda entry=question: (
-                    run(builder, target, "warpdesk", "health", *entry, **told_to_both).returncode == 0
-                ),
+                lambda entry=question: run(builder, target, "warpdesk", "health", *entry, **settings).returncode == 0,
                 f"`warpdesk health {' '.join(question)}` fails",
                 240,
             )

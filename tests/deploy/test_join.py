@@ -60,8 +60,8 @@ def worker_user(secured: Secured) -> Iterator[Any]:
 
 
 @pytest.fixture
-def told_rights(secured: Secured) -> None:
-    """Redis says what a user may; before 7 it cannot."""
+def acl_rights(secured: Secured) -> None:
+    """Skip where Redis cannot say what a user may do: before release 7."""
     with secured.client("operator") as operator:
         version = operator.info("server")["redis_version"]
     if int(version.partition(".")[0]) < 7:
@@ -79,7 +79,7 @@ def failed(settings: dict[str, Any]) -> Check:
 
 
 def test_a_way_that_is_whole_is_told_step_by_step_and_leaves_nothing(
-    settings: dict[str, Any], secured: Secured, api: Live, told_rights: None
+    settings: dict[str, Any], secured: Secured, api: Live, acl_rights: None
 ) -> None:
     with secured.client("operator") as operator:
         before = set(operator.keys())
@@ -140,7 +140,7 @@ def test_what_is_wrong_with_the_redis_url_is_named(settings: dict[str, Any], sec
 
 @pytest.mark.parametrize("right", ["-blpop", "-evalsha", "-zadd", "-publish", "-info", "-hsetnx"])
 def test_a_command_that_the_user_lacks_is_named(
-    settings: dict[str, Any], worker_user: Any, right: str, told_rights: None
+    settings: dict[str, Any], worker_user: Any, right: str, acl_rights: None
 ) -> None:
     worker_user(right)
     check = failed(settings)
@@ -150,7 +150,7 @@ def test_a_command_that_the_user_lacks_is_named(
 
 
 def test_each_key_of_the_role_is_needed_and_its_absence_is_named(
-    secured: Secured, api: Live, worker_user: Any, told_rights: None
+    secured: Secured, api: Live, worker_user: Any, acl_rights: None
 ) -> None:
     [line] = [line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith("user worker ")]
     patterns = [word for word in line.split() if word[0] == "~"]
@@ -189,7 +189,7 @@ def test_a_redis_that_gets_no_fixes_is_a_warning_with_the_remedy(settings: dict[
 
 
 def test_a_user_that_may_more_than_a_worker_needs_is_a_warning(
-    settings: dict[str, Any], secured: Secured, told_rights: None
+    settings: dict[str, Any], secured: Secured, acl_rights: None
 ) -> None:
     findings = looked({**settings, "redis_url": secured.url("operator")})
     check = findings.named("redis least rights")

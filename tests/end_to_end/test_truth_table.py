@@ -210,7 +210,7 @@ class Watcher(threading.Thread):
     def is_now(self, word: str) -> bool:
         return bool(self.verdicts) and (self.verdicts[-1][1].condition == word or f'"state":"{word}"' in self.now)
 
-    def since_known(self) -> list[tuple[float, Verdict]]:
+    def definite_verdicts(self) -> list[tuple[float, Verdict]]:
         unknown = takewhile(lambda change: change[1].condition == "unknown", self.verdicts)
         first = len(list(unknown))
         return self.verdicts[first:]
@@ -218,7 +218,7 @@ class Watcher(threading.Thread):
     def conditions(self) -> list[str]:
         """One after another."""
         found: list[str] = []
-        for _, verdict in self.since_known():
+        for _, verdict in self.definite_verdicts():
             condition = "restarting" if verdict.condition == "lost" else verdict.condition
             if not found or found[-1] != condition:
                 found.append(condition)
@@ -295,7 +295,7 @@ def test_health_tells_the_truth_of_each_fault(redis_url: str, tmp_path: Path, na
         assert ended[0][2] == row.attempts
     # Nothing is lost, nothing is answered twice.
     assert results == sorted(f"{job}.{attempt}" for job, how, attempt in ended if how[0] == "succeeded")
-    for _, verdict in watcher.since_known():
+    for _, verdict in watcher.definite_verdicts():
         if verdict.worker in ("ready", "busy"):
             status = "degraded" if verdict.condition in TROUBLE else "ok"
             assert (verdict.code, verdict.status) == (200, status), watcher.verdicts
@@ -308,9 +308,9 @@ def test_health_tells_the_truth_of_each_fault(redis_url: str, tmp_path: Path, na
 def _print(name: str, file: Path, watcher: Watcher) -> None:
     """How long after the fault before it a trouble was first told, where it follows a planned one."""
     happened = [float(line.split()[1]) for line in file.read_text().splitlines()] if file.exists() else []
-    told_at = next((at for at, verdict in watcher.since_known() if verdict.condition != "healthy"), 0.0)
-    before = [at for at in happened if at < told_at]
-    later = f", told {told_at - before[-1]:.2f} s after the fault" if before else ""
+    noticed_at = next((at for at, verdict in watcher.definite_verdicts() if verdict.condition != "healthy"), 0.0)
+    before = [at for at in happened if at < noticed_at]
+    later = f", told {noticed_at - before[-1]:.2f} s after the fault" if before else ""
     print(f"{name}: {' > '.join(watcher.conditions())}{later}")  # noqa: T201
 
 

@@ -466,7 +466,7 @@ def test_the_client_runs_a_job_with_a_key_that_has_no_more_than_it_needs(
         with pytest.raises(JobTimeout) as late:  # there is no worker
             client.run("scale", values=[1.0, 2.0], factor=2.0, timeout=0.1, on_timeout="cancel")
 
-        asked_for = "needs the scope 'cancel'"
-        assert any(asked_for in note for note in getattr(late.value, "__notes__", [])) == ("cancel" not in scopes)
+        hint = "needs the scope 'cancel'"
+        assert any(hint in note for note in getattr(late.value, "__notes__", [])) == ("cancel" not in scopes)
         job = late.value.job if isinstance(late.value.job, str) else late.value.job.id
         assert client.job(job).status == ("canceled" if "cancel" in scopes else "queued")
