@@ -1,4 +1,4 @@
-"""The declaration of every metric: name, kind, labels, help and buckets, each once.
+"""The declaration of every metric: name, kind, labels and their first values, help and buckets, each once.
 
 Three things are made from it: the fields that Lua and Python count under (`workers.queue.counts`), the exposition at
 `/metrics` (`app.metrics`), and the documentation (the reference page, and the dashboard of all metrics). Names lack the
@@ -9,10 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from warpdesk_server.workers.queue.protocol import FAILURES, PRIORITIES
+
 Kind = Literal["counter", "gauge", "times", "sizes"]
 
 _SECOND = "added up each second, and lost where the process is killed before"
 _WORKER = f"as its worker knows it, {_SECOND}"
+
+# Placeholders in `zeros` for label values that the API knows: each operation, each refusal of an unwell service.
+OPERATION, REFUSAL = "<operation>", "<refusal>"
+_QUEUES = tuple((queue,) for queue in PRIORITIES)
 
 # Few bounds: each is a series for each operation or route. Quantiles with a known error are in /performance-metrics.
 _WAITS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 300)
@@ -25,7 +31,8 @@ class Metric:
     `times` counts durations by bucket and `sizes` counts whole numbers; with `bounds` they are shown as a histogram,
     without as a summary. `source` says who writes it: `api`, `transition` (Lua) and `worker` count in Redis, and the
     other sources are read when `/metrics` is asked for. An `hourly` one is also kept for each hour, for
-    `/performance-metrics` and its trend.
+    `/performance-metrics` and its trend. `zeros` are label values that are exported as 0 from the start, so that a rate
+    sees the first increment; a counted metric without labels always is.
     """
 
     name: str
@@ -35,6 +42,7 @@ class Metric:
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
     hourly: bool = False
+    zeros: tuple[tuple[str, ...], ...] = ()
 
     @property
     def counted(self) -> bool:
@@ -56,10 +64,11 @@ _EVERY = (
            "Time from a request's head to the end of its answer, including a wait that the caller asked for; "
            "without private jobs", ("route", "method"), (0.025, 0.1, 0.5, 2.5)),
     Metric("http_failures_total", "counter", "api", f"Answers under /v1 with a status of 500 or more, {_SECOND}",
-           ("code",)),
+           ("code",), zeros=(("500",), ("503",))),
     Metric("http_requests_in_progress", "gauge", "process", "Requests that this process is answering"),
     Metric("refusals_total", "counter", "api",
-           "Requests refused, by the problem's code; without the framework's own 404 and 405", ("code",)),
+           "Requests refused, by the problem's code; without the framework's own 404 and 405", ("code",),
+           zeros=((REFUSAL,),)),
     Metric("event_loop_lag_seconds", "gauge", "process",
            "Time since this process' event loop last ran, at most about a second in health. While it hangs only the "
            "metrics port answers"),
@@ -77,24 +86,26 @@ _EVERY = (
     # Jobs
     Metric("jobs_replayed_total", "counter", "api", "Submissions answered with the job that their Idempotency-Key had"),
     Metric("jobs_enqueued_total", "counter", "transition",
-           "Jobs taken into the queue; a dead letter that is run again is counted again", ("queue", "operation")),
+           "Jobs taken into the queue; a dead letter that is run again is counted again", ("queue", "operation"),
+           zeros=(("batch", OPERATION),)),
     Metric("jobs_finished_total", "counter", "transition",
            "Jobs that ended, each once whatever crashed; `reason` is the error code of those that failed",
            ("queue", "operation", "state", "reason"), hourly=True),
     Metric("job_failures_total", "counter", "transition", "Jobs that failed, by their error code",
-           ("queue", "reason")),
+           ("queue", "reason"), zeros=tuple((queue, reason) for queue in PRIORITIES for reason in FAILURES)),
     Metric("jobs_computed_total", "counter", "worker",
            f"Answers that were computed, by backend, {_WORKER}; without jobs answered with another one's result",
            ("operation", "backend"), hourly=True),
     Metric("jobs_coalesced_total", "counter", "transition",
-           "Jobs answered with the result of an identical job already in flight", ("operation",), hourly=True),
+           "Jobs answered with the result of an identical job already in flight", ("operation",), hourly=True,
+           zeros=((OPERATION,),)),
     Metric("job_retries_total", "counter", "transition",
            "Attempts beyond a job's first, for whatever reason: most are of workers that were replaced",
-           ("operation",), hourly=True),
+           ("operation",), hourly=True, zeros=((OPERATION,),)),
     Metric("job_strikes_total", "counter", "transition",
-           "Attempts that ended their worker's process while they ran alone", ("operation",)),
+           "Attempts that ended their worker's process while they ran alone", ("operation",), zeros=((OPERATION,),)),
     Metric("jobs_dead_total", "counter", "transition", "Jobs that were given up and kept as dead letters",
-           ("operation",)),
+           ("operation",), zeros=((OPERATION,),)),
     Metric("workers_lost_total", "counter", "worker",
            "Workers that vanished (killed, cut off, or their machine failed), as another worker noticed; without "
            "workers that were stopped"),
@@ -102,10 +113,10 @@ _EVERY = (
            "Attempts taken from a worker that was gone or did not renew its claim"),
     Metric("job_wait_seconds", "times", "worker",
            f"Time from submission to the start of the attempt that answered, {_WORKER}; without private jobs",
-           ("queue",), _WAITS, hourly=True),
+           ("queue",), _WAITS, hourly=True, zeros=_QUEUES),
     Metric("job_seconds", "times", "worker",
            f"Time from submission to the end, of jobs that succeeded, {_WORKER}; without private jobs",
-           ("queue",), _WAITS, hourly=True),
+           ("queue",), _WAITS, hourly=True, zeros=_QUEUES),
     Metric("job_run_seconds", "times", "worker",
            f"Time in which a job was computed, {_WORKER}. Each job of a launch has the launch's whole time; without "
            "private jobs", ("operation", "backend"), (0.01, 0.1, 1), hourly=True),
@@ -126,11 +137,14 @@ _EVERY = (
            "Elementary steps of launches with a duration, as the operation states them; these are not FLOPs",
            ("operation", "backend"), hourly=True),
     Metric("kernel_compilations_total", "counter", "worker",
-           "Kernels requested, by outcome: cached (hit), compiled (miss), or failed (error)", ("state",)),
+           "Kernels requested, by outcome: cached (hit), compiled (miss), or failed (error)", ("state",),
+           zeros=(("hit",), ("miss",), ("error",))),
     Metric("transfer_bytes_total", "counter", "worker",
-           "Bytes that jobs copied between host and GPU; without private jobs", ("direction",)),
+           "Bytes that jobs copied between host and GPU; without private jobs", ("direction",),
+           zeros=(("h2d",), ("d2h",))),
     Metric("transfer_seconds_total", "counter", "worker",
-           "Time in which those bytes were copied; copies side by side add up; without private jobs", ("direction",)),
+           "Time in which those bytes were copied; copies side by side add up; without private jobs", ("direction",),
+           zeros=(("h2d",), ("d2h",))),
     Metric("job_energy_joules_total", "counter", "worker",
            "Energy of the GPU while it computed jobs, including what else ran on it; where the GPU tells; without "
            "private jobs", ("operation", "backend"), hourly=True),

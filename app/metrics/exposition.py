@@ -9,6 +9,7 @@ import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -20,9 +21,9 @@ from warpdesk_server.app.metrics import privacy as privacy_metrics
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.app.metrics.families import families, family, times
 from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Snapshot
-from warpdesk_server.workers.metrics import COUNTED
+from warpdesk_server.workers.metrics import COUNTED, OPERATION, REFUSAL
 from warpdesk_server.workers.queue.counts import Amounts, Counts, Timed
-from warpdesk_server.workers.queue.protocol import FAILURES, PRIORITIES
+from warpdesk_server.workers.queue.protocol import PRIORITIES
 from warpdesk_server.workers.store.protocol import Store
 
 # How long a scrape waits for Redis.
@@ -149,24 +150,10 @@ class Metrics(Registered):
 
     def _zeros(self, name: str) -> list[tuple[str, ...]]:
         """The label values that a metric exports as 0 from the start: else a rate misses the first increment."""
-        match COUNTED[name].labels:
-            case ():
-                return [()]
-            case ("code",):
-                return [(code,) for code in (("500", "503") if name == "http_failures_total" else _UNWELL)]
-            case ("queue", "reason"):
-                return [(queue, reason) for queue in PRIORITIES for reason in FAILURES]
-            case ("queue",):
-                return [(queue,) for queue in PRIORITIES]
-            case ("queue", "operation"):
-                return [("batch", operation) for operation in self._operations]
-            case ("direction",):
-                return [("h2d",), ("d2h",)]
-            case ("state",):
-                return [("hit",), ("miss",), ("error",)]
-            case ("operation",) if COUNTED[name].kind == "counter":
-                return [(operation,) for operation in self._operations]
-        return []
+        metric = COUNTED[name]
+        known = {OPERATION: self._operations, REFUSAL: _UNWELL}
+        zeros = metric.zeros if metric.labels else ((),)
+        return [each for zero in zeros for each in product(*(known.get(value, [value]) for value in zero))]
 
 
 class _WithoutBudgets(Registered):

@@ -29,6 +29,7 @@ log = logging.getLogger("warpdesk.nvml")
 INTERVAL = 0.7  # seconds between two readings: with the deadline less than the two seconds in which a hang is told
 DEADLINE = 1.0  # seconds a call may take before it is said to hang; a whole reading takes a few milliseconds
 INIT_DEADLINE = 10.0  # the same for opening the library, which may load the driver's state onto the GPU first
+_NO_LIBRARY = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
 _WAIT = 0.2  # seconds of one wait for an event, so that the thread notices its end
 
 _Value = TypeVar("_Value")
@@ -233,7 +234,8 @@ class Monitor(threading.Thread):
         code, last = getattr(error, "value", None), self._failure
         words = str(error) if isinstance(code, int) else f"{type(error).__name__}: {error}"
         if last is None or last.code != code:
-            log.warning("NVML: %s", words)
+            # A machine without a GPU has no driver's library: the service's start says what computes instead.
+            log.log(logging.INFO if code == _NO_LIBRARY else logging.WARNING, "NVML: %s", words)
             self._failure = Failure(code, words)
         else:
             self._failure = Failure(code, words, last.count + 1)

@@ -41,7 +41,7 @@ from warpdesk_server.workers.store.choice import open_store
 
 log = logging.getLogger("warpdesk.worker")
 
-_REDIS_SECONDS = 5.0  # how long one answer of Redis may take; it is asked again then
+_REDIS_SECONDS = 5.0  # how long one answer of Redis may take, then it is asked again; RQ makes it 15 of the main thread
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
 WAIT_SECONDS = 1
