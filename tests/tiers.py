@@ -1,8 +1,8 @@
 """Tiers of the tests. What a test needs is read from its parameters, its fixtures and the code of `tests` it calls.
 
 `service`: it starts processes of the service, or an API of its own. `emulated`: it runs kernels on the emulated GPU.
-`slow`: it starts other processes that load every kernel or collect every test, has processes killed at each step of a
-ledger, draws millions of numbers, or plays many histories against a model.
+`slow`: it starts other processes that load every kernel, collect every test, run a command or run RQ; has processes
+killed at each step of a ledger; draws millions of numbers; or plays many histories against a model.
 """
 
 from collections.abc import Iterator
@@ -29,9 +29,12 @@ MARKS = {
     ("tests.kernels.dp_noise.distributions", "moments_fit"): "slow",
     ("tests.kernels.dp_noise.distributions", "passes"): "slow",
     ("tests.kernels.gpu.test_gpu_run", "run"): "slow",
+    ("tests.kernels.monte_carlo.test_reliability", "drawn"): "slow",
     ("tests.kernels.processors", "printed"): "slow",
     ("tests.privacy.processes", "Processes"): "slow",
+    ("tests.warpdesk_server.test_cli", "warpdesk"): "slow",
     ("tests.workers.child.test_warmup", "numba_usage"): "slow",
+    ("tests.workers.queue.test_rq", "Plain"): "slow",
     ("warpdesk_server.workers.child.warmup", "start_second_compiler"): "slow",
 }
 # A fixture of the whole session costs each of its tests little.
