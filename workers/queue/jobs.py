@@ -22,13 +22,6 @@ from warpdesk.models import State
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import Tally, numbers
 from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, texts
-from warpdesk_server.workers.queue.keys import (
-    QUEUE,
-    handed_key,
-    job_key,
-    owner_key,
-    worker_key,
-)
 from warpdesk_server.workers.queue.lua import digest_of
 from warpdesk_server.workers.queue.protocol import TASK, Failed, JobRequest
 from warpdesk_server.workers.queue.records import (
@@ -126,15 +119,15 @@ class JobQueue(QueueView):
     def sign_older(self, owners: Iterable[str]) -> None:
         """Sign the requests of these owners' jobs that have no MAC: the release before wrote none."""
         for owner in owners:
-            ids = [job_id.decode() for job_id in cast(list[bytes], self._redis.zrange(owner_key(owner), 0, -1))]
+            ids = [job_id.decode() for job_id in cast(list[bytes], self._redis.zrange(keys.owner_key(owner), 0, -1))]
             for first in range(0, len(ids), 1000):
                 some = ids[first : first + 1000]
                 with self._redis.pipeline(transaction=False) as pipe:
                     for job_id in some:
-                        pipe.hget(job_key(job_id), "request")
+                        pipe.hget(keys.job_key(job_id), "request")
                     for job_id, request in zip(some, pipe.execute(), strict=True):
                         if request is not None:
-                            pipe.hsetnx(job_key(job_id), "mac", self._signed.mac(request.decode(errors="replace")))
+                            pipe.hsetnx(keys.job_key(job_id), "mac", self._signed.mac(request.decode(errors="replace")))
                     pipe.execute()
 
     def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
@@ -274,7 +267,7 @@ class JobQueue(QueueView):
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
         with self._redis.pipeline() as pipe:
             pipe.hset(keys.WORKERS, report.name, process)
-            pipe.set(worker_key(report.name), report.model_dump_json(), px=ceil(ttl * 1000))
+            pipe.set(keys.worker_key(report.name), report.model_dump_json(), px=ceil(ttl * 1000))
             pipe.execute()
 
     def unregister(self, name: str) -> bool:
@@ -284,7 +277,7 @@ class JobQueue(QueueView):
             pipe.hdel(keys.CLAIMS, name)
             pipe.hdel(keys.WISHES, name)
             pipe.zrem(keys.IDLE, name)
-            pipe.delete(worker_key(name), handed_key(name), f"{keys.RQ_WORKER}{name}")
+            pipe.delete(keys.worker_key(name), keys.handed_key(name), f"{keys.RQ_WORKER}{name}")
             pipe.srem(keys.RQ_WORKERS, f"{keys.RQ_WORKER}{name}")
             pipe.srem(keys.RQ_WORKERS_OF_QUEUE, f"{keys.RQ_WORKER}{name}")
             return bool(pipe.execute()[0])
@@ -316,7 +309,7 @@ class JobQueue(QueueView):
             description=request.operation,
             timeout=ceil(request.timeout),
             result_ttl=0,
-            origin=f"{QUEUE}-{lane_of(request)}-{request.owner}",
+            origin=f"{keys.QUEUE}-{lane_of(request)}-{request.owner}",
             status=JobStatus.QUEUED,
         )
         job.serializer = JSONSerializer  # passed above, RQ would resolve it for each job, in a third of the whole time

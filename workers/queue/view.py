@@ -20,7 +20,6 @@ from warpdesk_server.workers.process import is_dead
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import numbers
 from warpdesk_server.workers.queue.encoding import text_fields
-from warpdesk_server.workers.queue.keys import counts_key, events_key, job_key, owner_key, uses_key, worker_key
 from warpdesk_server.workers.queue.lua import evaluate
 from warpdesk_server.workers.queue.protocol import Event
 from warpdesk_server.workers.queue.records import Backlog, JobRecord
@@ -57,7 +56,7 @@ class QueueView:
         """The records of several jobs, as `get` answers, in one round trip unless a deadline has to be checked."""
         with self._redis.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
-                pipe.hgetall(job_key(job_id))
+                pipe.hgetall(keys.job_key(job_id))
             found = [text_fields(fields) for fields in pipe.execute()]
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
@@ -66,7 +65,7 @@ class QueueView:
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.time()
             for job_id in job_ids:
-                pipe.hgetall(job_key(job_id))
+                pipe.hgetall(keys.job_key(job_id))
                 pipe.exists(f"{keys.CLOSED}{job_id}")
             (seconds, microseconds), *found = pipe.execute()
         now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
@@ -93,7 +92,7 @@ class QueueView:
 
     def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
         """The owner's jobs, newest first, older than the id `before`."""
-        key = owner_key(owner)
+        key = keys.owner_key(owner)
         records: list[JobRecord] = []
         while len(records) < limit:
             highest = "+" if before is None else f"({before}"
@@ -109,17 +108,17 @@ class QueueView:
             for job_id, record in zip(ids, self.records(ids), strict=True):
                 if record is not None and record.request.owner == owner:  # the list is not signed
                     records.append(record)
-                elif not self._redis.exists(job_key(job_id)):  # the record's time is over
+                elif not self._redis.exists(keys.job_key(job_id)):  # the record's time is over
                     self._redis.zrem(key, job_id)
         return records
 
     def in_use(self, owner: str, array_id: str) -> bool:
         """Whether a live job of the owner, or a dead letter, reads the array."""
-        return bool(self._redis.scard(uses_key(owner, array_id)))
+        return bool(self._redis.scard(keys.uses_key(owner, array_id)))
 
     def events(self, job_id: str, after: int = 0) -> list[Event]:
         """The events of a job after the event of that number, oldest first. Of some 200 or more the oldest are gone."""
-        entries = cast(list[Any], self._redis.xrange(events_key(job_id), min=f"({after}-0"))
+        entries = cast(list[Any], self._redis.xrange(keys.events_key(job_id), min=f"({after}-0"))
         return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
 
     def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
@@ -136,7 +135,7 @@ class QueueView:
         names = [name for name, process in self.processes().items() if not is_dead(process)]
         if not names:
             return []
-        reports = cast(list[bytes | None], self._redis.mget([worker_key(name) for name in names]))
+        reports = cast(list[bytes | None], self._redis.mget([keys.worker_key(name) for name in names]))
         return [read for report in reports if report is not None and (read := _readable(report)) is not None]
 
     def length(self) -> int:
@@ -172,7 +171,7 @@ class QueueView:
         except ResponseError as error:
             log.warning("the latest counts of transitions are left out: %s", error)
         with self._redis.pipeline(transaction=False) as pipe:
-            for key in (keys.COUNTS, *map(counts_key, hours)):
+            for key in (keys.COUNTS, *map(keys.counts_key, hours)):
                 pipe.hgetall(key)
             return [numbers(answer) for answer in pipe.execute()]
 
@@ -197,7 +196,7 @@ class QueueView:
 
     def reported(self, name: str) -> bool:
         """Whether a worker's report is still within its time to live."""
-        return bool(self._redis.exists(worker_key(name)))
+        return bool(self._redis.exists(keys.worker_key(name)))
 
     def time(self) -> float:
         """Unix seconds by Redis' clock."""
@@ -205,7 +204,7 @@ class QueueView:
         return seconds + microseconds / 1e6
 
     def _fields(self, job_id: str) -> dict[str, str]:
-        return text_fields(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
+        return text_fields(cast(dict[bytes, bytes], self._redis.hgetall(keys.job_key(job_id))))
 
     def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
         if fields.get("state") == State.QUEUED and "deadline" in fields:
