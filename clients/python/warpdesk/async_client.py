@@ -269,8 +269,7 @@ class AsyncClient:
                 else:
                     request = steps.send(response)
         except StopIteration as end:
-            answer: T = end.value
-            return answer
+            return end.value
         except (JobTimeout, JobFailed) as error:
             error.job = error.job if isinstance(error.job, str) else self._own(error.job)
             raise

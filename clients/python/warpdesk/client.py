@@ -326,5 +326,4 @@ def send(http: httpx.Client, steps: Steps[T]) -> T:
             else:
                 request = steps.send(response)
     except StopIteration as end:
-        answer: T = end.value
-        return answer
+        return end.value

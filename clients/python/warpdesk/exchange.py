@@ -42,6 +42,7 @@ from warpdesk.models import (
     OperationDescription,
     OperationList,
     Provenance,
+    Reply,
     State,
 )
 from warpdesk.models import Result as ResultBody
@@ -61,6 +62,7 @@ LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 TRY_LATER = (429, 503)
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Reply)
 Steps = Generator[httpx.Request, httpx.Response, T]
 
 
@@ -119,12 +121,12 @@ class Exchange:
         body = {name: value for name, value in body.items() if value is not None}
         # One key for all tries of this call: a reply that is lost does not make a second job.
         headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
-        response = yield from self.ask("POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
-        return Job.model_validate_json(response.content)
+        return (
+            yield from self._read(Job, "POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
+        )
 
     def job(self, job: AnyJob, deadline: float | None = None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
-        response = yield from self.ask("GET", f"/v1/jobs/{id_of(job)}", deadline=deadline, wait=wait, pause=pause)
-        return Job.model_validate_json(response.content)
+        return (yield from self._read(Job, "GET", f"/v1/jobs/{id_of(job)}", deadline=deadline, wait=wait, pause=pause))
 
     def wait(self, job: AnyJob, deadline: float | None) -> Steps[JobDescription]:
         found = (yield from self.job(job, deadline, wait=True)) if isinstance(job, str) else job
@@ -147,12 +149,11 @@ class Exchange:
         body = found.result if isinstance(found, Job) else None
         if body is None:  # the job was given, not waited for; or it has no result, and the service says why
             try:
-                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result")
+                body = yield from self._read(ResultBody, "GET", f"/v1/jobs/{found.id}/result")
             except RequestRefused as refusal:
                 if found.status in (State.CANCELED, State.EXPIRED) and refusal.status == REFUSED:
                     raise JobFailed(refusal.code, refusal.detail, found) from None
                 raise
-            body = ResultBody.model_validate_json(response.content)
         description = yield from self._describe(found.operation, None)
         kinds = {output.name: output.kind for output in (description.outputs if description else ())}
         outputs = dict(body.outputs)
@@ -164,8 +165,7 @@ class Exchange:
         return Result(outputs, body.provenance, found)
 
     def cancel(self, job: AnyJob) -> Steps[Job]:
-        response = yield from self.ask("POST", f"/v1/jobs/{id_of(job)}/cancel")
-        return Job.model_validate_json(response.content)
+        return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/cancel"))
 
     def delete(self, job: AnyJob) -> Steps[None]:
         yield from self.ask("DELETE", f"/v1/jobs/{id_of(job)}")
@@ -176,8 +176,7 @@ class Exchange:
         if left is not None and left <= 0:
             return [], None
         first = "/v1/jobs" if left is None else f"/v1/jobs?limit={min(left, 100)}"
-        response = yield from self.ask("GET", place.page or first)
-        found = JobPage.model_validate_json(response.content)
+        found = yield from self._read(JobPage, "GET", place.page or first)
         left = None if left is None else left - len(found.jobs)
         return found.jobs, None if found.next is None else Place(found.next, left)
 
@@ -188,30 +187,23 @@ class Exchange:
         query = f"?{_columns(columns)}" if columns else ""
         if query and body.media_type != CSV:
             raise ValueError("columns can be chosen from a .csv file only")
-        response = yield from self.ask(
-            "PUT", f"/v1/arrays{query}", stream=body, headers=body.headers, deadline=deadline
-        )
-        return Array.model_validate_json(response.content)
+        content = {"stream": body, "headers": body.headers, "deadline": deadline}
+        return (yield from self._read(Array, "PUT", f"/v1/arrays{query}", **content))
 
     def download(self, array: Array | str) -> Steps[AnyArray]:
-        name = array.id if isinstance(array, Array) else array
-        response = yield from self.ask("GET", f"/v1/arrays/{name}", headers={"Accept": NPY})
+        response = yield from self.ask("GET", f"/v1/arrays/{id_of(array)}", headers={"Accept": NPY})
         return from_npy(response.content)
 
     def operations(self, deadline: float | None = None) -> Steps[dict[str, OperationDescription]]:
-        response = yield from self.ask("GET", "/v1/operations", deadline=deadline)
-        found = OperationList.model_validate_json(response.content).operations
-        self._operations = {description.name: description for description in found}
+        found = yield from self._read(OperationList, "GET", "/v1/operations", deadline=deadline)
+        self._operations = {description.name: description for description in found.operations}
         return dict(self._operations)
 
     def create_budget(self, wanted: NewBudget) -> Steps[Budget]:
-        response = yield from self.ask("POST", "/v1/budgets", json=wanted.model_dump(exclude_none=True))
-        return Budget.model_validate_json(response.content)
+        return (yield from self._read(Budget, "POST", "/v1/budgets", json=wanted.model_dump(exclude_none=True)))
 
     def budget(self, budget: Budget | str) -> Steps[Budget]:
-        name = budget.id if isinstance(budget, Budget) else budget
-        response = yield from self.ask("GET", f"/v1/budgets/{name}")
-        return Budget.model_validate_json(response.content)
+        return (yield from self._read(Budget, "GET", f"/v1/budgets/{id_of(budget)}"))
 
     def secagg_round(self, fields: AskedRound) -> Steps[Round]:
         fewest = max(fields.get("threshold", 0), fields["clients"] // 2 + 1, 3)
@@ -221,16 +213,15 @@ class Exchange:
         return Round(made["id"], made["join_tokens"], made["overflow_proof"])
 
     def secagg_result(self, made: Round | str, deadline: float | None) -> Steps[RoundResult]:
-        name = made.id if isinstance(made, Round) else made
         pause, response = FIRST_PAUSE, None
         while response is None:
             try:
-                response = yield from self.ask("GET", f"/v1/secagg/rounds/{name}/result", pause=pause)
+                response = yield from self.ask("GET", f"/v1/secagg/rounds/{id_of(made)}/result", pause=pause)
             except WarpdeskError as error:
                 if error.code != "not-yet":
                     raise
                 if (left := _seconds_left(deadline)) <= 0:
-                    raise RoundTimeout(name) from None
+                    raise RoundTimeout(id_of(made)) from None
                 pause = min(2 * pause, LONGEST_PAUSE, left)
         result = response.json()
         array = yield from self.ask("GET", f"/v1/jobs/{result['job']}/result/sum", headers={"Accept": NPY})
@@ -285,6 +276,10 @@ class Exchange:
                     return checked(response)
                 pause = later
 
+    def _read(self, reply: type[R], method: str, path: str, **content: Any) -> Steps[R]:
+        response = yield from self.ask(method, path, **content)
+        return reply.model_validate_json(response.content)
+
     def _describe(self, operation: str, deadline: float | None) -> Steps[OperationDescription | None]:
         if operation not in self._operations:
             yield from self.operations(deadline)
@@ -324,8 +319,9 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def id_of(job: AnyJob) -> str:
-    return job if isinstance(job, str) else job.id
+def id_of(named: AnyJob | Array | Budget | Round) -> str:
+    """The id of what is given as itself or by its id."""
+    return named if isinstance(named, str) else named.id
 
 
 def _columns(names: Sequence[str]) -> httpx.QueryParams:
