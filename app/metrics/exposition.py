@@ -151,9 +151,9 @@ class Metrics(Registered):
     def _zeros(self, name: str) -> list[tuple[str, ...]]:
         """The label values that a metric exports as 0 from the start: else a rate misses the first increment."""
         metric = COUNTED[name]
-        known = {OPERATION: self._operations, REFUSAL: _UNWELL}
+        values_of = {OPERATION: self._operations, REFUSAL: _UNWELL}
         zeros = metric.zeros if metric.labels else ((),)
-        return [each for zero in zeros for each in product(*(known.get(value, [value]) for value in zero))]
+        return [each for zero in zeros for each in product(*(values_of.get(value, [value]) for value in zero))]
 
 
 class _WithoutBudgets(Registered):
