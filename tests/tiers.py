@@ -1,8 +1,8 @@
 """Tiers of the tests. What a test needs is read from its parameters, its fixtures and the code of `tests` it calls.
 
-`service`: it starts processes of the service, or an API of its own. `emulated`: it runs kernels on the emulated GPU.
-`slow`: it starts other processes that load every kernel, collect every test, run a command or run RQ; has processes
-killed at each step of a ledger; draws millions of numbers; or plays many histories against a model.
+`service`: it starts processes of the service, or an API of its own. `emulated`: it runs our kernels on the emulated
+GPU. `slow`: it starts other processes that load every kernel, collect every test, run a command or run RQ; has
+processes killed at each step of a ledger; draws millions of numbers; or plays many histories against a model.
 """
 
 from collections.abc import Iterator
@@ -33,12 +33,15 @@ MARKS = {
     ("tests.kernels.processors", "printed"): "slow",
     ("tests.privacy.processes", "Processes"): "slow",
     ("tests.warpdesk_server.test_cli", "warpdesk"): "slow",
+    ("tests.workers.child.test_cost", "sweep"): "slow",
     ("tests.workers.child.test_warmup", "numba_usage"): "slow",
     ("tests.workers.queue.test_rq", "Plain"): "slow",
     ("warpdesk_server.workers.child.warmup", "start_second_compiler"): "slow",
 }
 # A fixture of the whole session costs each of its tests little.
 _SHARED = {"running"}
+# The emulated GPU in milliseconds: its memory, its copies and lanes, and a kernel of ten lines.
+_LIGHT = {"tests.cudasim.test_device", "tests.kernels.gpu.test_chunks", "tests.kernels.gpu.test_staging"}
 
 
 def mark(item: pytest.Function) -> None:
@@ -49,7 +52,8 @@ def mark(item: pytest.Function) -> None:
     used |= {definitions[-1].func for name, definitions in fixtures if name not in _SHARED}
     if hasattr(item, "callspec"):
         used |= {kind for value in item.callspec.params.values() for kind in kinds(value)}
-    for name in set().union(*map(marks, used)):
+    light = {"emulated"} if item.module.__name__ in _LIGHT else set()
+    for name in set().union(*map(marks, used)) - light:
         item.add_marker(name)
 
 
