@@ -1,8 +1,9 @@
 """Tiers of the tests. What a test needs is read from its parameters, its fixtures and the code of `tests` it calls.
 
 `service`: it starts processes of the service, or an API of its own. `emulated`: it runs our kernels on the emulated
-GPU. `slow`: it starts other processes that load every kernel, collect every test, run a command or run RQ; has
-processes killed at each step of a ledger; draws millions of numbers; or plays many histories against a model.
+GPU. `slow`: it starts other processes that load every kernel, collect every test, run a command, RQ or promtool; has
+processes killed at each step of a ledger; plays rounds of secure aggregation; draws millions of numbers; or plays many
+histories against a model.
 """
 
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ MARKS = {
     ("tests.cudasim.device", "EmulatedDevice"): "emulated",
     ("tests.cudasim.sanitized", "run_sanitized"): "emulated",
     ("hypothesis.stateful", "run_state_machine_as_test"): "slow",
+    ("tests.app.rounds.test_rounds", "Played"): "slow",
+    ("tests.benchmarks.test_gpu", "results"): "slow",
+    ("tests.deploy.test_alerts", "promtool"): "slow",
     ("tests.kernels.dp_noise.distributions", "moments_fit"): "slow",
     ("tests.kernels.dp_noise.distributions", "passes"): "slow",
     ("tests.kernels.gpu.test_gpu_run", "run"): "slow",
