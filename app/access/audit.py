@@ -42,7 +42,7 @@ class AuditUnavailable(Exception):
 
 @dataclass
 class AuditEntry:
-    """An audit entry: an act of an admin. `target` may be set later, to the id of what the act created."""
+    """An entry of the audit log: an act of an admin. `target` may be set later, to the id of what the act created."""
 
     who: Mapping[str, str | int]
     action: str
@@ -57,12 +57,14 @@ class Audit:
         self._path = path
 
     def begin(self, entry: AuditEntry) -> None:
-        """Write to the audit log that the act is about to happen. Raises AuditUnavailable."""
+        """Write to the audit log that an admin's act is about to happen. Raises AuditUnavailable."""
         self._write(entry, "begun")
 
     def end(self, entry: AuditEntry, outcome: str) -> None:
-        """Write the act's outcome to the audit log: "succeeded", or the code of a refusal.
+        """Write the outcome of an admin's act to the audit log: "succeeded", or the code of a refusal.
 
+        The act has happened already. If this cannot be written, the entry stays without an outcome, and the service's
+        log has it.
         The act has happened already. If this cannot be written, the entry stays without an outcome, and the service's
         log has it.
         """
@@ -73,7 +75,7 @@ class Audit:
 
     @contextmanager
     def record(self, entry: AuditEntry) -> Iterator[AuditEntry]:
-        """Write an audit entry for the act in the block. Raises AuditUnavailable before the act."""
+        """Write an admin's act in the block to the audit log. Raises AuditUnavailable before the act."""
         self.begin(entry)
         try:
             yield entry
@@ -120,7 +122,7 @@ class Audit:
 
 
 def user() -> dict[str, str | int]:
-    """The operating-system user who runs a command, for its audit entry."""
+    """The operating-system user who runs an admin's command, for its entry in the audit log."""
     uid = os.getuid()
     try:
         return {"user": pwd.getpwuid(uid).pw_name, "uid": uid}
@@ -172,7 +174,7 @@ async def begin(request: Request, caller: Key) -> None:
 
 
 def about(request: Request, target: str) -> None:
-    """Set the target of the request's audit entry to the id of what it created."""
+    """Set the target of an admin request's audit entry to the id of what it created."""
     entry: AuditEntry = request.state.audit_entry
     entry.target = target
 

@@ -49,7 +49,7 @@ class Gate:
         self._note()
 
     def reload(self) -> None:
-        """Read the key file again if it changed. If it cannot be used, the earlier keys stay."""
+        """Read the API key file again if it changed. If it cannot be used, the earlier keys stay."""
         found = stamp(self._path)
         if found == self._stamp:
             return
@@ -63,8 +63,8 @@ class Gate:
         self._note()
 
     def _note(self) -> None:
-        """Note in the home that a key file exists. It may come from elsewhere than `create_key`, or from an older
-        release."""
+        """Note in the home that an API key file exists. It may come from elsewhere than `create_key`, or from an
+        older release."""
         if self._stamp is not None:
             try:
                 remember(self._home)
@@ -95,7 +95,7 @@ class Gate:
         raise _unauthorized(sentence)
 
     def lets_in(self, request: Request) -> bool:
-        """Whether an accepted request would still be accepted: its key may be revoked by now, or its token have
+        """Whether an accepted request would still be accepted: its API key may be revoked by now, or its token have
         expired."""
         if self.open:
             return True
@@ -104,7 +104,7 @@ class Gate:
         return match is not None and until is not None and until > time.time()
 
     def count_failure(self, request: Request) -> None:
-        """Count a request without a valid token. Raises a 429 if its address has sent too many."""
+        """Count a request without a valid API token. Raises a 429 if its address has sent too many."""
         self._failures.take(network(request.client.host if request.client else ""))
 
     def _until(self, match: re.Match[str] | None, digest: str) -> float | None:
@@ -126,14 +126,14 @@ def token_of(request: Request) -> str:
 
 
 def require(key: Key, scope: Scope, what: str) -> None:
-    """Refuse a request if its key lacks a scope; `what` begins the sentence."""
+    """Refuse a request if its API key lacks a scope; `what` begins the sentence."""
     if not key.allows(scope):
         have = ", ".join(key.scopes)
         raise Refusal("missing-scope", f"{what} needs the scope {scope!r}; the key has {have}")
 
 
 class Needs:
-    """A FastAPI dependency: the caller's API key, which must have a scope."""
+    """A FastAPI dependency: the API key of the caller, which must have a scope."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -153,13 +153,13 @@ class Needs:
 
 
 def still(request: Request) -> Callable[[], bool]:
-    """A function that says whether the accepted request would still be accepted, checked again at each call."""
+    """A function that says whether a request's API key is still accepted, checked again at each call."""
     gate: Gate = request.app.state.gate
     return lambda: gate.lets_in(request)
 
 
 def require_still(request: Request) -> None:
-    """Refuse a request whose key was revoked, or whose token expired, while it waited."""
+    """Refuse a request whose API key was revoked, or whose token expired, while it waited."""
     if not still(request)():
         raise _unauthorized("The API key was revoked, or its token has expired, while the request waited")
 

@@ -74,8 +74,8 @@ class Key:
         return scope in self.scopes or ("admin" in self.scopes and scope != "worker")
 
     def until(self, digest: str) -> float | None:
-        """The time until which a token with this digest is accepted: infinity means forever, None that it is no token
-        of this key."""
+        """The time until which an API token with this digest is accepted: infinity means forever, None that it is no
+        token of this key."""
         found = math.inf if hmac.compare_digest(digest, self.sha256) else None
         for one in self.earlier:  # all are compared, whichever it is
             if hmac.compare_digest(digest, one.sha256):
@@ -122,7 +122,7 @@ def revoke_key(path: Path, key_id: str) -> bool:
 
 
 def require_key_file(path: Path, home: Path) -> None:
-    """Raise UnusableKeys if keys existed and the key file is gone: without it everything would be open."""
+    """Raise UnusableKeys if API keys existed and the key file is gone: without it everything would be open."""
     if (home / KEYS_EXISTED).exists() and stamp(path) is None:
         raise UnusableKeys(
             f"there were API keys, and the key file {path} is gone: put it back from a backup, or create a key (which "
@@ -183,7 +183,7 @@ def _with_realtime(key: Key) -> Key:
 
 
 def _scopes(named: Iterable[str]) -> tuple[Scope, ...]:
-    """These scopes in the order of SCOPES. Raises UnknownScope."""
+    """The scopes of an API key in the order of SCOPES. Raises UnknownScope."""
     wanted = set(named)
     chosen = tuple(scope for scope in SCOPES if scope in wanted)
     unknown = sorted(str(scope) for scope in wanted - set(SCOPES))
@@ -233,7 +233,7 @@ def _write_keys(path: Path, keys: list[Key]) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """A stamp of the key file that changes when the file does; None if there is no file."""
+    """A stamp of the API key file that changes when the file does; None if there is no file."""
     try:
         status = path.stat()
     except OSError:

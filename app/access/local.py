@@ -19,7 +19,7 @@ _FORWARDED = re.compile(
 
 @lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
-    """Whether a request's host name or address is this machine's loopback."""
+    """Whether a host name or address is this machine's loopback: without API keys, nobody else is served."""
     if host == "localhost":
         return True
     try:
@@ -29,8 +29,10 @@ def is_loopback(host: str) -> bool:
 
 
 async def require_local(request: Request) -> None:
-    """Refuse requests from other machines, other users, proxies, and pages of other sites in a browser.
+    """While there are no API keys, refuse requests from other machines, other users, proxies, and pages of other sites.
 
+    A proxy that adds no header is detected by its user, if it runs as another one, as a system's proxy does. A page of
+    another site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
     A proxy that adds no header is detected by its user, if it runs as another one, as a system's proxy does. A page of
     another site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
     """

@@ -13,22 +13,22 @@ Address = tuple[str, int | None]
 
 
 class Peer:
-    """The other end of a connection, shared by all requests on it."""
+    """The process at the other end of a local connection, shared by all requests on it."""
 
     def __init__(self, here: Address | None, there: Address | None) -> None:
         self._here, self._there = here, there
         self._user: int | None = None
 
     async def user(self) -> int | None:
-        """The uid of the connected process, looked up once; None if the kernel does not tell."""
+        """The uid of the process that is connected to the API, looked up once; None if the kernel does not tell."""
         if self._user is None and self._here and self._there:
             self._user = await anyio.to_thread.run_sync(owner, self._there, self._here)
         return self._user
 
 
 async def user_of(request: Request) -> int | None:
-    """The uid of the process that sent a request; None if the kernel does not tell. Another server than ours makes no
-    Peer."""
+    """The uid of the process that sent a request to the API; None if the kernel does not tell. Another server than
+    ours makes no Peer."""
     peer = getattr(request.state, "peer", None) or Peer(request.scope["server"], request.scope["client"])
     found: int | None = await peer.user()
     return found
@@ -55,7 +55,8 @@ def owner(here: Address, there: Address) -> int | None:
 
 
 def _written(host: str, port: int | None) -> dict[str, str]:
-    """The address of a local connection as the kernel's socket tables write it: 32-bit words in native byte order."""
+    """The address of a calling process's connection as the kernel's socket tables write it: 32-bit words in native
+    byte order."""
     address: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or address
