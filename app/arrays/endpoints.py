@@ -190,8 +190,8 @@ def _finish(incoming: NpyUpload, flushing: "Future[None] | None", services: Serv
 
 
 async def _done(thread: "Future[Any]") -> Any:
-    """The return value of a thread's task. Canceling the wait does not cancel the task, as threads cannot be
-    interrupted."""
+    """The return value of a thread that writes an .npy upload. Canceling the wait does not cancel the thread, as
+    threads cannot be interrupted."""
     waiting = asyncio.wrap_future(thread)
     await asyncio.wait([waiting])
     return waiting.result()

@@ -13,7 +13,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 def describe(numbers: Numbers) -> ArrayInfo:
-    """The dtype, shape and NaN or infinity flags of an array, for validators."""
+    """The dtype, shape and NaN or infinity flags of an inline array from a request, for validators."""
     has_nan, has_inf = oddities(numbers)
     return ArrayInfo(_dtype_name(numbers.dtype), numbers.shape, has_nan, has_inf)
 
@@ -21,25 +21,26 @@ def describe(numbers: Numbers) -> ArrayInfo:
 def store(
     into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float, *, unique: bool = False
 ) -> StoredArray:
-    """Write an in-memory array to the store. With `unique`, its id is one that no other array has."""
+    """Write an inline array of a request to the store. With `unique`, its id is one that no other array has."""
     with into.writer(owner, info.dtype, info.shape, ttl, unique=unique) as writer:
         writer.take(as_bytes(numbers))
         return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
 
 
 def from_file(data: bytes) -> Numbers:
-    """Parse an array from the bytes of a store file. The file is read whole, since mapping a small one takes longer."""
+    """Parse an array for a response of the API from a store file's bytes. The file is read whole, since mapping a
+    small one takes longer."""
     info, start = npy.read_header(data)
     return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape)
 
 
 def as_bytes(numbers: Numbers) -> memoryview:
-    """The bytes of an array's numbers in C order, copied only if it has another order."""
+    """The bytes of a received array's numbers in C order, copied only if it has another order."""
     return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def oddities(numbers: Numbers) -> tuple[bool, bool]:
-    """Whether an array has a NaN, and whether it has an infinity."""
+    """Whether an uploaded or inline array has a NaN, and whether it has an infinity."""
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return False, False
     return bool(np.isnan(numbers).any()), bool(np.isinf(numbers).any())

@@ -14,7 +14,8 @@ from warpdesk_server.workers.store.npy import MAX_RANK
 
 
 def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
-    """Parse an inline array of at most `room` numbers. Whole numbers are exact; `null` is NaN in a float dtype."""
+    """Parse an inline array of nested JSON lists, of at most `room` numbers. Whole numbers are exact; `null` is NaN
+    in a float dtype."""
     shape: list[int] = []
     node = data
     while isinstance(node, list):
@@ -57,7 +58,8 @@ def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
 
 
 def _range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest number of a dtype, as whole numbers, which compare exactly with any other."""
+    """The least and the greatest number that an inline array of a dtype may hold, as whole numbers, which compare
+    exactly."""
     limits = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
     return int(limits.min), int(limits.max)
 

@@ -40,7 +40,7 @@ class NpyUpload:
         self._has_nan = self._has_inf = False
 
     def take(self, piece: bytes) -> None:
-        """Check and hash the next bytes of the upload now, while they are in the processor's cache."""
+        """Check and hash the next bytes of the .npy upload now, while they are in the processor's cache."""
         if self._writer is None:
             self._head += piece
             found = _header(self._head)
@@ -58,12 +58,14 @@ class NpyUpload:
             self._writer.take(chunk)
 
     def flush(self) -> None:
-        """Write the pieces taken so far to the store. One thread may do so while another takes more."""
+        """Write the pieces of the .npy upload taken so far to the store. One thread may do so while another takes
+        more."""
         if self._writer is not None:
             self._writer.flush()
 
     def finish(self, flushing: "Future[None] | None" = None) -> StoredArray:
-        """Write the last bytes, after any running flush, and publish the array. Refuses a file that ended early."""
+        """Write the .npy upload's last bytes, after any running flush, and publish the array. Refuses a file that
+        ended early."""
         if flushing is not None:
             flushing.result()
         if self._writer is None:
@@ -83,7 +85,7 @@ class NpyUpload:
         return _malformed(f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds more")
 
     def discard(self) -> None:
-        """Delete the uploaded bytes, unless they were published."""
+        """Delete the bytes of the .npy upload, unless they were published."""
         if self._writer is not None:
             self._writer.__exit__(None, None, None)
 
@@ -106,7 +108,7 @@ class NpyUpload:
         return writer
 
     def _whole_numbers(self, piece: memoryview) -> Iterator[memoryview]:
-        """The whole numbers of a piece. Only a number cut between two pieces is copied."""
+        """The whole numbers in a piece of an .npy upload. Only a number cut between two pieces is copied."""
         size = ITEMSIZE[self._dtype]
         if self._rest:
             missing = size - len(self._rest)
@@ -132,7 +134,7 @@ class NpyUpload:
 
 
 class _Turned:
-    """The writer of a column-major upload: it collects a scratch file, and transposes it at the end."""
+    """The writer of a column-major .npy upload: it collects a scratch file, and transposes it at the end."""
 
     def __init__(self, writer: ArrayWriter, dtype: DType, shape: tuple[int, ...]) -> None:
         self._writer, self._dtype, self._shape = writer, np.dtype(dtype), shape
@@ -147,7 +149,7 @@ class _Turned:
             self._scratch.write(self._taken.popleft())
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
-        """Write the upload's numbers to the store in row-major order, a block at a time."""
+        """Write the .npy upload's numbers to the store in row-major order, a block at a time."""
         self.flush()
         columns = np.memmap(self._scratch.whole(), self._dtype, "r", shape=self._shape, order="F")
         for block in _in_rows(columns, BLOCK // self._dtype.itemsize):
@@ -161,7 +163,8 @@ class _Turned:
 
 
 def _in_rows(numbers: Numbers, most: int) -> Iterator[Numbers]:
-    """Blocks of an array that follow each other in row-major order, each of `most` numbers or fewer."""
+    """Blocks of a column-major .npy upload that follow each other in row-major order, each of `most` numbers or
+    fewer."""
     rows = most * numbers.shape[0] // numbers.size
     if rows == 0 and numbers.ndim > 1:
         for row in numbers:
@@ -172,7 +175,7 @@ def _in_rows(numbers: Numbers, most: int) -> Iterator[Numbers]:
 
 
 def _header(head: bytes) -> tuple[npy.Header, int] | None:
-    """Parse an .npy header: its fields, and where the numbers start; None while it is incomplete."""
+    """Parse the header of an .npy upload: its fields, and where the numbers start; None while it is incomplete."""
     try:
         size = npy.header_size(head)
         return (npy.parse(head[:size]), size) if size is not None and len(head) >= size else None

@@ -40,7 +40,7 @@ def open_store(settings: Settings) -> SpoolStore:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """Translate the store's quota and disk-full errors into refusals for the caller."""
+    """Translate the quota and disk-full errors of stored arrays into refusals for the caller of the API."""
     try:
         yield
     except QuotaPassed as error:
@@ -52,21 +52,22 @@ def refused() -> Iterator[None]:
 
 
 def result_bytes(checked: Checked) -> int:
-    """The most disk bytes that a job's result takes: its memory beyond the inputs, and its files."""
+    """The most disk bytes that the API reserves for a job's result: its memory beyond the inputs, and its files."""
     files = sum(output.kind == "array" for output in checked.operation.outputs)
     beyond_inputs = checked.cost.bytes - sum(info.nbytes for info in checked.infos.values())
     return on_disk(max(0, beyond_inputs)) + BLOCK * (files + 2)
 
 
 def ended(store: Store, record: JobRecord) -> None:
-    """Release the disk space that the store reserved for a job that has ended. A dead letter keeps it: it may run
-    again."""
+    """Release the disk space that the API reserved in the store for a job that has ended. A dead letter keeps it: it
+    may run again."""
     if record.state.final and not record.dead:
         store.ended({record.request.id: _name(record)}, measured=record.request.size > _MEASURED)
 
 
 def _name(record: JobRecord) -> str | None:
-    """The name of an ended job's result in the store; None if it has none, or if the worker's name is malformed."""
+    """The name of an ended job's result in the array store; None if it has none, or if the worker's name is
+    malformed."""
     if record.result is None:
         return None
     try:
@@ -78,7 +79,7 @@ def _name(record: JobRecord) -> str | None:
 
 
 async def keep_count(store: Store) -> None:
-    """Sync the counts of stored bytes with other processes, as a task that runs as long as the API."""
+    """Sync the counts of bytes in stored arrays with other processes, as a task that runs as long as the API."""
     logged = False
     while True:
         try:
@@ -92,8 +93,9 @@ async def keep_count(store: Store) -> None:
 
 
 async def sweep(store: Store, queue: JobQueue, every: float) -> None:
-    """Delete expired arrays and results, with or without Redis, as a task that runs as long as the API.
+    """Delete expired arrays and results from the store, with or without Redis, as a task that runs as long as the API.
 
+    What fails is tried again at the next sweep.
     What fails is tried again at the next sweep.
     """
     try:
@@ -116,8 +118,10 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
 
 
 def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
-    """A function for the sweep that says whether a live job reads an array; None if Redis cannot say.
+    """A function for the sweep of arrays that says whether a live job reads an array; None if Redis cannot say.
 
+    After Redis failed once it is not asked again in this sweep. An array about to be deleted is forbidden first, so
+    that no job that reads it is enqueued in between.
     After Redis failed once it is not asked again in this sweep. An array about to be deleted is forbidden first, so
     that no job that reads it is enqueued in between.
     """
@@ -137,7 +141,8 @@ def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
 
 
 def _end(store: Store, queue: JobQueue) -> None:
-    """Release the reserved disk space of jobs whose end nobody reported, and of jobs that were never queued."""
+    """Release the disk space reserved in the array store for jobs whose end nobody reported, and for jobs never
+    queued."""
     live = store.unended()
     for first in range(0, len(live), _AT_ONCE):
         some = live[first : first + _AT_ONCE]

@@ -33,7 +33,7 @@ _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 @dataclass(frozen=True)
 class Order:
-    """The order to the CSV parser: the columns to read, and its limits."""
+    """The order to the parser of a CSV upload: the columns to read, and its limits."""
 
     columns: Sequence[str]  # names, in the order wanted; all columns where there are none
     most_columns: int
@@ -43,7 +43,7 @@ class Order:
 
 
 class Malformed(Exception):
-    """Raised if a CSV is no table of numbers. `pointer` is set if another part of the request is wrong."""
+    """Raised if a CSV upload is no table of numbers. `pointer` is set if another part of the request is wrong."""
 
     def __init__(self, detail: str, pointer: str | None = None) -> None:
         super().__init__(detail)
@@ -52,8 +52,10 @@ class Malformed(Exception):
 
 
 def read(body: bytes, order: Order) -> "list[array[float]]":
-    """Parse the chosen columns of a CSV (RFC 4180, UTF-8), all equally long.
+    """Parse the chosen columns of a CSV upload (RFC 4180, UTF-8), all equally long.
 
+    A first row that holds a word is a header. Headers that begin like numbers count only if columns are chosen. Without
+    a header, columns are named by numbers counted from 0. An empty cell is NaN.
     A first row that holds a word is a header. Headers that begin like numbers count only if columns are chosen. Without
     a header, columns are named by numbers counted from 0. An empty cell is NaN.
     """
@@ -72,7 +74,7 @@ def read(body: bytes, order: Order) -> "list[array[float]]":
 
 
 def shape(series: "Sequence[array[float]]") -> tuple[int, ...]:
-    """The shape of a CSV's array: one column is a series, several are one row each."""
+    """The shape of an array from a CSV upload: one column is a series, several are one row each."""
     return (len(series), len(series[0])) if len(series) > 1 else (len(series[0]),)
 
 
@@ -118,7 +120,7 @@ def _require_few_cells(body: bytes, order: Order) -> None:
 
 
 def _narrow(lines: Iterator[str], most_columns: int) -> Iterator[str]:
-    """The lines of a CSV. Refuses one with too many cells before any cell is made."""
+    """The lines of a CSV upload. Refuses one with too many cells before any cell is made."""
     for number, line in enumerate(lines, 1):
         commas = line.count(",")
         if commas >= most_columns:
@@ -152,7 +154,7 @@ def _column(rows: list[list[str]], first: int, column: int, names: list[str]) ->
 
 
 def _remedy(rows: list[list[str]], column: int, names: list[str], cell: str) -> str:
-    """The advice for a CSV cell that is no number, from the cells around it."""
+    """The advice for a cell of a CSV upload that is no number, from the cells around it."""
 
     def numeric(place: int) -> bool:
         values = [_value(row[place]) for row in rows]
@@ -190,7 +192,7 @@ def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
 
 
 def _value(cell: str) -> float | None:
-    """The number in a CSV cell, NaN if it is empty, None if it holds something else."""
+    """The number in a cell of a CSV upload, NaN if it is empty, None if it holds something else."""
     return _number(cell) if cell.strip() else math.nan
 
 
@@ -203,7 +205,7 @@ def _number(cell: str) -> float | None:
 
 
 def _delimiter(body: bytes) -> str | None:
-    """The delimiter in a CSV's first line, if that is not the comma."""
+    """The delimiter in the first line of a CSV upload, if that is not the comma."""
     line = body[:BATCH].partition(b"\n")[0].decode("utf-8", "replace")
     found = max(_DELIMITERS, key=line.count)
     return _DELIMITERS[found] if line.count(found) > line.count(",") else None
