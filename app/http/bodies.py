@@ -25,20 +25,20 @@ _PIECE = 64 << 10
 
 
 def declared_length(request: Request) -> int | None:
-    """The length of the request body by Content-Length; None for a chunked body."""
+    """The length of an HTTP request's body by Content-Length; None for a chunked body."""
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def require_length(request: Request, limit: int) -> None:
-    """Refuse a request body whose declared length is over the limit, before any of it is read."""
+    """Refuse an HTTP request's body whose declared length is over the limit, before any of it is read."""
     length = declared_length(request)
     if length is not None and length > limit:
         raise Refusal("body-too-large", f"The body is {length} bytes; the limit is {limit}")
 
 
 def room(request: Request, limit: int, supply: limits.Shares | None = None) -> limits.Share:
-    """A share of the memory for request bodies, or of `supply`, of the declared length. Close it after use."""
+    """A share of the memory for HTTP request bodies, or of `supply`, of the declared length. Close it after use."""
     require_length(request, limit)
     buffers = supply or request.app.state.services.buffers
     share: limits.Share = buffers.take(sender(request), declared_length(request) or 0)
@@ -46,7 +46,8 @@ def room(request: Request, limit: int, supply: limits.Shares | None = None) -> l
 
 
 async def read(request: Request, limit: int, share: limits.Share) -> bytes:
-    """Read the whole request body. It is refused as soon as it exceeds the limit, or its caller's share of memory."""
+    """Read the whole body of an HTTP request. It is refused as soon as it exceeds the limit, or its caller's share
+    of memory."""
     body = bytearray()
     async for piece in request.stream():
         if len(body) + len(piece) > limit:
@@ -64,7 +65,8 @@ async def until_gone(receive: Receive) -> None:
 
 
 def sender(request: Request) -> str:
-    """The owner a request body counts for: the caller's API key, or the network address of a caller without one."""
+    """The owner an HTTP request's body counts for: the caller's API key, or the network address of a caller without
+    one."""
     owner: str | None = getattr(request.state, "owner", None)
     return owner or network(request.client.host if request.client else "")
 
@@ -133,8 +135,9 @@ def _require_few_parts(body: bytes, keys: int, values: int) -> None:
 
 
 def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> M:
-    """The request body as an instance of `model`, or a refusal that lists its errors.
+    """The body of an HTTP request as an instance of `model`, or a refusal that lists its errors.
 
+    Parts of an error's location that are in `omit` are left out.
     Parts of an error's location that are in `omit` are left out.
     """
     try:
@@ -147,13 +150,14 @@ def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> 
 
 
 def parse(body: bytes) -> object:
-    """Parse a JSON request body. Raises ValueError for malformed JSON and for duplicate keys."""
+    """Parse the JSON body of an HTTP request. Raises ValueError for malformed JSON and for duplicate keys."""
     # pydantic's parser, called directly: through pydantic the last of two equal keys would win, without a choice.
     return jiter.from_json(body, allow_inf_nan=False, cache_mode="keys", catch_duplicate_keys=True)
 
 
 def require_media_type(request: Request, *taken: str) -> str:
-    """The media type of a request body, without parameters. Refused if not one of `taken`, or if it is compressed."""
+    """The media type of an HTTP request's body, without parameters. Refused if not one of `taken`, or if it is
+    compressed."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise Refusal(

@@ -37,7 +37,8 @@ class Connections:
         self._logged_at = -_TOLD_EVERY
 
     def admit(self, connection: Connection, address: str) -> Share:
-        """Register a new connection and return its place. Raises a Refusal if its address, or all, have too many."""
+        """Register a new HTTP connection and return its place. Raises a Refusal if its address, or all, have too
+        many."""
         try:
             share = self._shares.take(address)
         except Refusal as refusal:
@@ -53,12 +54,12 @@ class Connections:
         return share
 
     def begun(self, connection: Connection) -> None:
-        """Note that a connection has a request, or is closed: it is no longer closed to make room."""
+        """Note that an HTTP connection has a request, or is closed: it is no longer closed to make room."""
         self._new.pop(connection, None)
         self._idle.pop(connection, None)
 
     def answered(self, connection: Connection) -> None:
-        """Note that a connection's last request was answered: it may be closed to make room."""
+        """Note that an HTTP connection's last request was answered: it may be closed to make room."""
         self._idle[connection] = None
 
     def _tell(self) -> None:
@@ -69,7 +70,7 @@ class Connections:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files, which includes connections, to the most this process may have."""
+    """Raise the HTTP server's limit of open files, which includes connections, to the most this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -77,7 +78,7 @@ def raise_file_limit() -> None:
 
 
 def most_connections(wanted: int) -> int:
-    """The most HTTP connections, up to `wanted`, that the limit of open files allows: each may also need one file."""
+    """The most connections that the HTTP server takes, up to `wanted`: each may need two of the files it may open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return wanted

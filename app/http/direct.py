@@ -12,8 +12,11 @@ from warpdesk_server.app.http import queries
 
 
 class DirectRoute(APIRoute):
-    """A route that calls its function with the request, the path parameters as strings, and the dependencies' values.
+    """A route that calls its function with the HTTP request, the path parameters as strings, and the dependencies'
+    values.
 
+    FastAPI resolves a function's dependencies again for each request, which is half the cost of a refusal. A function
+    that needs anything else, such as a query parameter, is still called by FastAPI.
     FastAPI resolves a function's dependencies again for each request, which is half the cost of a refusal. A function
     that needs anything else, such as a query parameter, is still called by FastAPI.
     """
@@ -45,7 +48,7 @@ class DirectRoute(APIRoute):
 
 
 def _takes_more(function: Dependant) -> bool:
-    """Whether a route's function takes more than the request, path parameters and dependencies."""
+    """Whether a route's function takes more than the HTTP request, path parameters and dependencies."""
     return bool(
         function.query_params or function.header_params or function.cookie_params or function.body_params
         or function.websocket_param_name or function.http_connection_param_name or function.response_param_name

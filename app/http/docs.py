@@ -54,7 +54,7 @@ _START = """SwaggerUIBundle({
 
 @router.get("/docs")
 async def page() -> Response:
-    """The interactive documentation, an HTML page."""
+    """The interactive documentation of the HTTP API at `/docs`, an HTML page."""
     return HTMLResponse(_PAGE, headers={"Content-Security-Policy": _POLICY})
 
 

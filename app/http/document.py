@@ -73,7 +73,8 @@ def _component(model: type[Any]) -> dict[str, Any]:
 
 
 def _drop_framework_error(route: dict[str, Any]) -> None:
-    """Remove FastAPI's 422 response from a route's documentation: the service sends problem documents instead."""
+    """Remove FastAPI's 422 response from a route in the OpenAPI document: the service sends problem documents
+    instead."""
     answer = route["responses"].get("422", {})
     if "HTTPValidationError" in str(answer.get("content", {}).get("application/json", "")):
         del answer["content"]["application/json"]
@@ -82,7 +83,8 @@ def _drop_framework_error(route: dict[str, Any]) -> None:
 
 
 def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI schema of a submission: one variant for each operation, with its own parameters and inputs."""
+    """The schema of a submission in the OpenAPI document: one variant for each operation, with its own parameters
+    and inputs."""
     common = models.pop("Submission")
     models.pop("InlineInput")
     models["Numbers"] = _NUMBERS

@@ -59,7 +59,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 class _Download(StreamingResponse):
-    """A streaming response of a file that is already open: a deleted file stays readable while it is open."""
+    """A streaming HTTP response of a file that is already open: a deleted file stays readable while it is open."""
 
     def __init__(self, request: Request, file: BinaryIO, headers: Mapping[str, str], media_type: str) -> None:
         self._file = file
@@ -96,12 +96,13 @@ class _Download(StreamingResponse):
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    """The empty body of a response to HEAD."""
+    """The empty body of an HTTP response to HEAD."""
     yield b""
 
 
 def _part(request: Request, headers: Mapping[str, str], size: int) -> tuple[int, int] | None:
-    """The requested range of a file, from its first byte to the byte after its last; None for the whole file."""
+    """The range of a file that an HTTP request asks for: its first byte and the byte after its last. None for the
+    whole file."""
     text = request.headers.get("range", "")
     unit, _, parts = text.partition("=")
     if request.method != "GET" or unit.strip().lower() != "bytes":  # RFC 9110 section 14.2: both ignore it

@@ -89,8 +89,8 @@ class Reception(asyncio.BufferedProtocol):
 
 
 class _Answering:
-    """The transport of a response whose request has a body. Its `close` does not end a connection that still receives
-    the body."""
+    """The transport of an HTTP response whose request has a body. Its `close` does not end a connection that still
+    receives the body."""
 
     def __init__(self, http: "_Http", cycle: RequestResponseCycle) -> None:
         self._http, self._cycle = http, cycle
@@ -134,8 +134,11 @@ class _Http(HttpToolsProtocol):
             self._await_next()
 
     def _sender(self) -> str:
-        """The client that this connection counts for: its network address, or the connection itself behind a proxy.
+        """The client that this HTTP connection counts for: its network address, or the connection itself behind a
+        proxy.
 
+        All connections through a proxy have the proxy's address. So each connection of a trusted proxy (uvicorn's
+        `FORWARDED_ALLOW_IPS`) counts by itself.
         All connections through a proxy have the proxy's address. So each connection of a trusted proxy (uvicorn's
         `FORWARDED_ALLOW_IPS`) counts by itself.
         """
@@ -144,7 +147,7 @@ class _Http(HttpToolsProtocol):
         return f"{host} {port} {id(self)}" if trusted or not host else network(host)
 
     def _turn_away(self, refusal: Refusal) -> None:
-        """Refuse a connection with a reason, or close it without one while many others are being refused."""
+        """Refuse an HTTP connection with a reason, or close it without one while many others are being refused."""
         try:
             self._place = self._all.refused.take("")
         except Refusal:
@@ -153,12 +156,12 @@ class _Http(HttpToolsProtocol):
             self._refuse(refusal)
 
     def evict(self) -> None:
-        """Close this idle connection to make room for a new one."""
+        """Close this idle HTTP connection to make room for a new one."""
         self._leave()
         self.transport.abort()
 
     def _leave(self) -> None:
-        """Give up this connection's place among the open ones."""
+        """Give up this connection's place among the open HTTP connections."""
         self._all.begun(self)
         if self._place is not None:
             self._place.close()
@@ -172,12 +175,13 @@ class _Http(HttpToolsProtocol):
         self._stop_awaiting_reader()
 
     def _await_reader(self) -> None:
-        """Start the timer that closes the connection if the client reads too little of its response meanwhile."""
+        """Start the timer that closes the HTTP connection if the client reads too little of its response meanwhile."""
         unread = self.transport.get_write_buffer_size()
         self._reading = self.loop.call_later(self.timeout_keep_alive, self._see_reader, unread)
 
     def _see_reader(self, unread: int) -> None:
-        """Close the connection if the client has read less than LEAST_READ of its response since the last check."""
+        """Close the HTTP connection if the client has read less than LEAST_READ of its response since the last
+        check."""
         if unread - self.transport.get_write_buffer_size() < LEAST_READ:
             self.transport.abort()
         else:
@@ -189,7 +193,7 @@ class _Http(HttpToolsProtocol):
 
     @property
     def awaits_body(self) -> bool:
-        """Whether the connection receives a request's body that its route still wants."""
+        """Whether the HTTP connection receives a request's body that its route still wants."""
         return self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -214,7 +218,8 @@ class _Http(HttpToolsProtocol):
         self._keep_watch(len(data))
 
     def _keep_watch(self, received: int) -> None:
-        """Set the time by which the head or body is due. Each piece of a body extends it by its time at `body_rate`."""
+        """Set the time by which an HTTP request's head or body is due. Each piece of a body extends it by its time
+        at `body_rate`."""
         if self._due is None:
             if not self._unfinished:
                 return
@@ -229,7 +234,8 @@ class _Http(HttpToolsProtocol):
         self._watch = self.loop.call_later(self._look_seconds, self._look)
 
     def _look(self) -> None:
-        """Refuse a head or body that is too slow. Time in which the server itself did not read does not count."""
+        """Refuse an HTTP request whose head or body is too slow. Time in which the server itself did not read does
+        not count."""
         self._watch = None
         if self._due is None or self._deaf or self._dropping is not None or self.transport.is_closing():
             return
@@ -268,7 +274,7 @@ class _Http(HttpToolsProtocol):
             self.cycle.transport = _Answering(self, self.cycle)  # type: ignore[assignment]  # all that it calls
 
     def _unusable(self, names: list[bytes], *, has_body: bool) -> str:
-        """The reason to refuse a request head that the parser accepts; empty if none (RFC 9112, sections 3.2, 6.1)."""
+        """The reason to refuse an HTTP head that the parser accepts; empty if none (RFC 9112, sections 3.2, 6.1)."""
         version, hosts = self.parser.get_http_version(), names.count(b"host")
         if hosts > 1:
             return f"The request has {hosts} headers Host; it may have one"
@@ -282,7 +288,7 @@ class _Http(HttpToolsProtocol):
         return ""
 
     def _unsupported_upgrade_warning(self) -> None:
-        """No warning as uvicorn's: a request's offered upgrade is ignored, and no library is missing."""
+        """No warning as uvicorn's: an HTTP request's offered upgrade is ignored, and no library is missing."""
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0
@@ -319,7 +325,7 @@ class _Http(HttpToolsProtocol):
             self.transport.close()
 
     def _drop(self, *, last: bool) -> None:
-        """Discard the rest of the body for up to `DROP_SECONDS`. After the last response, half-close."""
+        """Discard the rest of an HTTP request's body for up to `DROP_SECONDS`. After the last response, half-close."""
         self._unset_keepalive_if_required()
         if self.cycle is not None:
             self.cycle.body = bytearray()
@@ -328,13 +334,13 @@ class _Http(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _dropped(self) -> None:
-        """Stop discarding a request's body: it has ended, or the connection is lost."""
+        """Stop discarding an HTTP request's body: it has ended, or the connection is lost."""
         if self._dropping is not None:
             self._dropping.cancel()
             self._dropping = None
 
     def _await_next(self) -> None:
-        """Start the keep-alive timer of an idle connection, on which the next request may come."""
+        """Start the keep-alive timer of an idle HTTP connection, on which the next request may come."""
         if not self.transport.is_closing():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -344,7 +350,7 @@ class _Http(HttpToolsProtocol):
         self._refuse(Refusal("bad-request", self._reason or msg))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Refuse the connection's request with a problem document if it is not answered yet, and close."""
+        """Refuse the HTTP connection's request with a problem document if it is not answered yet, and close."""
         request_id = secrets.token_hex(8)
         answer = errors.response(refusal)
         headers = {**observe.SAFE_HEADERS, **answer.headers, "X-Request-ID": request_id, "Connection": "close"}
