@@ -11,14 +11,15 @@ from warpdesk_server.kernels.operation import Operation
 
 
 class Amounts:
-    """The positions of privacy amounts in the parameters of each operation."""
+    """The positions of privacy amounts in the parameters of each operation, for the routes that read them from JSON."""
 
     def __init__(self, operations: Mapping[str, Operation]) -> None:
         schemas = {name: operation.params.model_json_schema() for name, operation in operations.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if f"'{FORMAT}'" in str(schema)}
 
     def of_job(self, parsed: object, body: bytes) -> object:
-        """A job submission with its privacy amounts as text. `parsed` is the parsed `body`, and is changed in place."""
+        """A job submission whose privacy amounts are text, not floats. `parsed` is the parsed `body`, and is changed
+        in place."""
         if not isinstance(parsed, dict) or not isinstance(parsed.get("operation"), str):
             return parsed
         schema, params = self._schemas.get(parsed["operation"]), parsed.get("params")
@@ -29,13 +30,14 @@ class Amounts:
 
 
 def of_body(body: bytes, schema: dict[str, Any]) -> object:
-    """Parse a request body of this schema, with its privacy amounts as text. Raises ValueError as the parser does."""
+    """Parse a route's request body of this schema, with its privacy amounts as text. Raises ValueError as the parser
+    does."""
     exact = jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="decimal")
     return _written(exact, schema, schema.get("$defs", {}))
 
 
 def _has_fraction(value: Any) -> bool:
-    """Whether parsed JSON has a number with a fraction."""
+    """Whether the parsed JSON of a request has a number with a fraction, so perhaps a privacy amount."""
     if isinstance(value, dict):
         return any(map(_has_fraction, value.values()))
     if isinstance(value, list):
@@ -44,7 +46,8 @@ def _has_fraction(value: Any) -> bool:
 
 
 def _written(value: Any, schema: Any, defs: Mapping[str, Any]) -> Any:
-    """Convert parsed JSON: a decimal becomes text where the schema has a privacy amount, and a float elsewhere."""
+    """Convert a request's parsed JSON: a decimal becomes text where the schema has a privacy amount, and a float
+    elsewhere."""
     places = _places(schema, defs)
     if isinstance(value, dict):
         groups = [place["properties"] for place in places if "properties" in place]
@@ -60,7 +63,8 @@ def _written(value: Any, schema: Any, defs: Mapping[str, Any]) -> Any:
 
 
 def _places(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A JSON schema, with all the schemas that it refers to or chooses from."""
+    """The schemas in which a request may have a privacy amount: a JSON schema, with all that it refers to or chooses
+    from."""
     if "$ref" in schema:
         return _places(defs[schema["$ref"].rpartition("/")[2]], defs)
     within = [

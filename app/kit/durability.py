@@ -30,8 +30,10 @@ def weakest(redis: Durability, store: Forced) -> Durability:
 
 
 def of_redis(connection: Redis) -> Durability:
-    """The durability of the connected Redis. Raises RedisError if it cannot be asked.
+    """The durability that the API finds for the connected Redis. Raises RedisError if it cannot be asked.
 
+    `always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some time
+    or never; `unknown`: the server does not say.
     `always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some time
     or never; `unknown`: the server does not say.
     """
@@ -47,7 +49,7 @@ def of_redis(connection: Redis) -> Durability:
 
 
 def _by_information(connection: Redis) -> Durability:
-    """The durability of a Redis that refuses CONFIG, from its INFO."""
+    """The durability that the API reports for a Redis that refuses CONFIG, from its INFO."""
     try:
         enabled = connection.info("persistence").get("aof_enabled")
     except ResponseError:

@@ -134,13 +134,14 @@ class Refusal(Exception):
 
 
 def refuse_at(code: str, pointer: str, detail: str) -> Refusal:
-    """A refusal that points to one place in the request."""
+    """A refusal whose problem document points to one place in the request."""
     return Refusal(code, detail, Problem(pointer, detail))
 
 
 def refusal_of(error: Refused | DatabaseUnavailable, pointer: str | None = None) -> Refusal:
-    """Translate an error of privacy budgets or rounds into a refusal.
+    """Translate an error of privacy budgets or rounds into a refusal with an error code of the API.
 
+    `pointer` is the JSON pointer to the error's own root in this request.
     `pointer` is the JSON pointer to the error's own root in this request.
     """
     if isinstance(error, DatabaseUnavailable):
@@ -159,7 +160,8 @@ def ledger_unavailable(reason: str) -> Refusal:
 
 
 def reason_of(error: Exception) -> str:
-    """The reason of an error for the log. An unforeseen error is logged by type alone: its text could hold anything."""
+    """The reason of an error for the API's log. An unforeseen error is logged by type alone: its text could hold
+    anything."""
     return str(error) if isinstance(error, LedgerBehind | WrongKey) else type(error).__name__
 
 
@@ -221,7 +223,7 @@ def body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def install(api: FastAPI) -> None:
-    """Give the application one form of error, the framework's own included."""
+    """Give the API one form of error, the problem document, for the framework's own errors too."""
 
     @api.exception_handler(Refusal)
     async def refused(request: Request, error: Exception) -> Response:
@@ -253,7 +255,8 @@ def install(api: FastAPI) -> None:
 
 
 def _methods(request: Request) -> list[str]:
-    """Every method of the path (RFC 9110 section 15.5.6); the framework names those of the first route alone."""
+    """Every method of the path, for the problem of a wrong one (RFC 9110 section 15.5.6). The framework names those
+    of the first route alone."""
     return [
         method
         for method in METHODS
@@ -262,7 +265,8 @@ def _methods(request: Request) -> list[str]:
 
 
 def unforeseen(method: str, path: str, error: Exception) -> Response:
-    """Answer an unforeseen error: a full disk, too many open files, or a bug. The reason goes to the log alone."""
+    """Answer an unforeseen error with a problem document: a full disk, too many open files, or a bug. The reason
+    goes to the log alone."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         log.error("the disk is full: %s", error.strerror)
         sentence = error.sentence if isinstance(error, Reserved) else "The disk that holds arrays is full"
@@ -276,7 +280,7 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
 
 
 def sentence_of(problems: Sequence[Problem], count: int | None = None) -> str:
-    """Join validation problems into one sentence. It lists the first of them, or all."""
+    """Join validation errors into the one sentence of a problem document. It lists the first of them, or all."""
     count = len(problems) if count is None else count
     if count == 1:
         return problems[0].detail

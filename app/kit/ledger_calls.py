@@ -16,8 +16,9 @@ PATIENCE = 10.0  # seconds that a caller waits for the ledger
 
 
 async def in_time(threads: Threads, owner: str, call: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Call the ledger's database; refuse with `ledger-unavailable` after `patience` seconds.
+    """Call the ledger's database for a route; refuse with `ledger-unavailable` after `patience` seconds.
 
+    A call that hangs keeps its thread: there are few, and one owner has at most half of them.
     A call that hangs keeps its thread: there are few, and one owner has at most half of them.
     """
     try:
@@ -28,7 +29,7 @@ async def in_time(threads: Threads, owner: str, call: Callable[[], T], patience:
 
 
 async def to_the_end(threads: Threads, owner: str, call: Callable[[], T]) -> T:
-    """Call the ledger's database, and wait however long it takes."""
+    """Call the ledger's database for a route, and wait however long it takes."""
     try:
         return await threads.run(owner, call)
     except (Refused, DatabaseUnavailable) as error:

@@ -99,8 +99,10 @@ _MOST = 10_000  # buckets that are kept
 
 
 class Limits:
-    """A rate limit for each sender: `burst` requests at once, and `rate` a second on average.
+    """The API's rate limit for each sender: `burst` requests at once, and `rate` a second on average.
 
+    `sentence` is the refusal's text. It keeps 10,000 token buckets. Full ones are forgotten first, which changes
+    nothing, then those that were used longest ago.
     `sentence` is the refusal's text. It keeps 10,000 token buckets. Full ones are forgotten first, which changes
     nothing, then those that were used longest ago.
     """
@@ -113,7 +115,8 @@ class Limits:
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted; the latest last
 
     def take(self, whose: str) -> None:
-        """Count one request of a sender, or refuse it with 429 and the seconds until the next one is allowed."""
+        """Count one request of a sender against the rate limit, or refuse it with 429 and the seconds until the next
+        one."""
         now = self._clock()
         tokens, counted = self._buckets.pop(whose, (self._burst, now))
         tokens = min(self._burst, tokens + (now - counted) * self._rate)
@@ -138,8 +141,10 @@ class Limits:
 
 
 class Shares:
-    """A quota of places or bytes: every owner may hold `each` at once, and all owners together `whole`.
+    """A quota of places or bytes of an API process: every owner may hold `each` at once, and all owners together
+    `whole`.
 
+    `what` names the supply in a refusal, `owner` the kind of owner. It may be used by any thread.
     `what` names the supply in a refusal, `owner` the kind of owner. It may be used by any thread.
     """
 
@@ -151,8 +156,9 @@ class Shares:
         self._total = 0
 
     def take(self, owner: str, amount: int = 1) -> "Share":
-        """Take a share of the quota until the share is closed: `with shares.take(key.id):`.
+        """Take a share of the API's quota until the share is closed: `with shares.take(key.id):`.
 
+        Refused with 429 if the owner would hold too much, with 503 if all owners together would.
         Refused with 429 if the owner would hold too much, with 503 if all owners together would.
         """
         share = Share(self, owner)
@@ -160,7 +166,7 @@ class Shares:
         return share
 
     def held(self, owner: str | None = None) -> int:
-        """The amount of the quota that one owner holds, or all owners together."""
+        """The amount of the API's quota that one owner holds, or all owners together."""
         return self._total if owner is None else self._held.get(owner, 0)
 
     def _add(self, owner: str, amount: int) -> None:
@@ -186,19 +192,19 @@ class Shares:
 
 
 class Share:
-    """One owner's share of a quota, held until it is closed."""
+    """An owner's share of one of the API's quotas, held until it is closed."""
 
     def __init__(self, shares: Shares, owner: str) -> None:
         self._shares, self._owner = shares, owner
         self.amount = 0
 
     def grow(self, amount: int) -> None:
-        """Grow the share, or refuse as `Shares.take` does and leave it unchanged."""
+        """Grow an owner's share of the quota, or refuse as `Shares.take` does and leave it unchanged."""
         self._shares._add(self._owner, amount)
         self.amount += amount
 
     def fits(self, amount: int) -> bool:
-        """Grow the share if that much is free; returns whether it did."""
+        """Grow an owner's share of the quota if that much is free; returns whether it did."""
         try:
             self.grow(amount)
         except Refusal:
@@ -206,12 +212,12 @@ class Share:
         return True
 
     def shrink(self, amount: int) -> None:
-        """Give a part of the share back."""
+        """Give a part of an owner's share back to the quota."""
         self.amount -= amount
         self._shares._give_back(self._owner, amount)
 
     def close(self) -> None:
-        """Give the whole share back. A second call does nothing."""
+        """Give an owner's whole share back to the quota. A second call does nothing."""
         self.shrink(self.amount)
 
     def __enter__(self) -> "Share":
@@ -224,7 +230,7 @@ class Share:
 
 
 def network(address: str) -> str:
-    """The network that counts as one sender for rate limits: an IPv4 address, or the /64 of an IPv6 line."""
+    """The network that counts as one sender for the API's rate limits: an IPv4 address, or the /64 of an IPv6 line."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

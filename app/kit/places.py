@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 
 class Places:
-    """A fair semaphore with `whole` places, of which one owner has at most `each`.
+    """A fair semaphore for routes: it has `whole` places, of which one owner has at most `each`.
 
+    A free place goes to the waiting owner who has the fewest. An owner's own requests are served in order of arrival.
     A free place goes to the waiting owner who has the fewest. An owner's own requests are served in order of arrival.
     """
 
@@ -19,13 +20,13 @@ class Places:
         self.present: Counter[str] = Counter()  # requests that have a place or wait for one, by owner
 
     def ahead(self, owner: str) -> int:
-        """The number of requests that get a place before the owner's next request."""
+        """The number of requests that the fair semaphore gives a place before the owner's next request."""
         own = self.present[owner]
         return own + sum(min(count, own + 1) for other, count in self.present.items() if other != owner)
 
     @asynccontextmanager
     async def take(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it until the block is left."""
+        """Wait for a place of the fair semaphore, and hold it until the block is left."""
         self.present[owner] += 1
         try:
             await self._enter(owner)
@@ -65,7 +66,7 @@ class Places:
         self._serve()
 
     def _serve(self) -> None:
-        """Give free places to the waiting owners who hold the fewest."""
+        """Give free places of the fair semaphore to the waiting owners who hold the fewest."""
         while self._free and (able := [owner for owner in self._waiting if self._held[owner] < self._each]):
             owner = min(able, key=self._held.__getitem__)
             waiting = self._waiting.pop(owner)

@@ -8,7 +8,7 @@ WEEK = 604_800  # seconds: the longest deadline, and the longest that a result i
 
 
 def moment(unix: float | None) -> datetime | None:
-    """Unix seconds as a UTC time, which JSON carries as RFC 3339."""
+    """Unix seconds as a UTC time of a reply, which JSON carries as RFC 3339."""
     return None if unix is None else datetime.fromtimestamp(unix, UTC)
 
 

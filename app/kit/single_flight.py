@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 @dataclass
 class Flight(Generic[T]):
-    """The requests of one name. The holder of the lock does the work, and may set `outcome` for those that wait."""
+    """The requests that share a single flight. The holder of the lock does the work, and may set `outcome` for those
+    that wait."""
 
     outcome: T | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -19,7 +20,7 @@ class Flight(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Locks by name: one request at a time for each name."""
+    """Single flight, as locks by name: one request at a time for each name."""
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight[T]] = {}

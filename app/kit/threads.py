@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """A thread pool of `whole` threads, of which one owner's calls have at most `each`. Calls wait for a thread in
+    """The API's pool of `whole` threads, of which one owner's calls have at most `each`. Calls wait for a thread in
     turn."""
 
     def __init__(self, name: str, whole: int, each: int) -> None:
@@ -20,9 +20,11 @@ class Threads:
         self._places = Places(whole, each)
 
     async def run(self, owner: str, call: Callable[[], T]) -> T:
-        """Run a call in the pool and return its answer. If the caller is canceled, a running call goes on and keeps its
-        thread.
+        """Run an owner's call in the pool's threads and return its answer. If the caller is canceled, a running call
+        goes on and keeps its thread.
 
+        A call that has not begun is dropped. (AnyIO's limiters stop counting an abandoned call, and start another
+        thread.)
         A call that has not begun is dropped. (AnyIO's limiters stop counting an abandoned call, and start another
         thread.)
         """
@@ -45,11 +47,11 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """Shut the pool down without waiting for running calls, since they may hang."""
+        """Shut the API's thread pool down without waiting for running calls, since they may hang."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _forget(turn: "asyncio.Task[object]") -> None:
-    """Retrieve the error of an abandoned call, so that asyncio does not log it."""
+    """Retrieve the error of an abandoned call in a pool's thread, so that asyncio does not log it."""
     if not turn.cancelled():
         turn.exception()
