@@ -9,7 +9,8 @@ from warpdesk_server.privacy.rounds.errors import MissingShare, NotANeighbour, U
 
 
 def require_exactly(name: str, given: Mapping[int, object], expected: set[int]) -> None:
-    """Check that a message has an entry for each expected client and no other. Raises NotANeighbour, MissingShare."""
+    """Check that a message to a round has an entry for each expected client and no other. Raises NotANeighbour,
+    MissingShare."""
     if strangers := sorted({*given} - expected):
         raise NotANeighbour(f"{name} names client {strangers[0]}, which is none of the {len(expected)} expected")
     if absent := sorted(expected - {*given}):
@@ -17,13 +18,13 @@ def require_exactly(name: str, given: Mapping[int, object], expected: set[int]) 
 
 
 def require_length(what: str, given: bytes, length: int) -> None:
-    """Check the length in bytes of a part of a message. Raises WrongLength."""
+    """Check the length in bytes of a part of a message to a round. Raises WrongLength."""
     if len(given) != length:
         raise WrongLength(f"{what} has {len(given)} bytes, not {length}")
 
 
 def check_key(name: str, key: bytes) -> None:
-    """Check a client's X25519 public key. Raises WrongLength, UnusableKey."""
+    """Check the X25519 public key that a client sent to a round. Raises WrongLength, UnusableKey."""
     require_length(name, key, 32)
     try:
         check_encoding(key)

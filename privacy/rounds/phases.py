@@ -21,7 +21,7 @@ def expect(
     phase: Phase,
     lock: Literal["shared", "alone"] | None = "shared",
 ) -> tuple[Row[Any], Row[Any]]:
-    """Load the round and the member, and check that a message of this phase is accepted now.
+    """Load a round and its member from the database, and check that a message of this phase is accepted now.
 
     With `lock`, the phase cannot end before this transaction does. Nor is another message of the member accepted
     meanwhile.
@@ -39,7 +39,7 @@ def expect(
 
 
 def require(found: Row[Any], phase: Phase, *, exactly: bool = True) -> None:
-    """Check that a round is in this phase, or, unless `exactly`, in it or a later one. Raises Aborted, NotYet,
+    """Check that a round's row is in this phase, or, unless `exactly`, in it or a later one. Raises Aborted, NotYet,
     PhaseOver."""
     if found.phase == "aborted":
         raise Aborted(f"the round was aborted: {found.why}")
@@ -63,7 +63,7 @@ def require_unsent(sent: bool, member: Member, message: str) -> None:
 
 
 def complete(connection: Connection, found: Row[Any]) -> bool:
-    """Whether every client has sent the message of the round's current phase."""
+    """Whether the database has every client's message of the round's current phase."""
     counts = statements.counts(connection, found.id)
     expected = {"keys": found.clients, "shares": counts["keys"], "masked": found.sharers, "unmask": counts["masked"]}
     return bool(counts[found.phase] == expected[found.phase])
@@ -111,7 +111,7 @@ SETTLE = {"keys": _after_keys, "shares": _after_shares, "masked": _after_masked,
 
 
 def _require_holders(found: Row[Any], of: Iterable[int], held_by: Sequence[int]) -> None:
-    """Abort the round if too few clients are left that hold shares of a client's secrets."""
+    """Abort the round in the database if too few clients are left that hold shares of a client's secrets."""
     holders, neighbours = set(held_by), statements.neighbours(found)
     for client in of:
         left = len(holders.intersection(neighbours[client])) + (client in holders)
@@ -125,7 +125,7 @@ def _require_holders(found: Row[Any], of: Iterable[int], held_by: Sequence[int])
 def end(
     connection: Connection, round_id: str, before: Phase, phase: Literal["done", "aborted"], now: float, why: str | None
 ) -> bool:
-    """End a round from the phase `before`; False if it has left that phase already."""
+    """End a round in the database from the phase `before`; False if it has left that phase already."""
     here = and_(rounds.c.id == round_id, rounds.c.phase == before)
     ended = {"phase": phase, "phase_ends": None, "ended_at": now, "why": why}
     return connection.execute(update(rounds).where(here).values(**ended)).rowcount == 1

@@ -13,7 +13,7 @@ LIVE = PHASES[:5]
 
 @dataclass(frozen=True)
 class Member:
-    """A client of a round, identified by its join token."""
+    """A client of a round in the database, identified by its join token."""
 
     round_id: str
     client: int
@@ -22,7 +22,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a round.
+    """The status of a round in the database.
 
     `counts` is the number of clients that sent each of keys, shares, masked, unmask; `deadline` is in Unix seconds.
     """
@@ -47,8 +47,8 @@ class Status:
 
 @dataclass(frozen=True)
 class Roster:
-    """The roster of a round: its clients' public keys (mask_public, share_public), and the parameters of masking and
-    sharing."""
+    """The record of a round's roster: its clients' public keys (mask_public, share_public), and the parameters of
+    masking and sharing."""
 
     round_id: str
     clients: Mapping[int, tuple[bytes, bytes]]
@@ -62,7 +62,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class Received:
-    """The message from one client to another: two encrypted shares, and its commitments to them."""
+    """The record of a round's message from one client to another: two encrypted shares, and its commitments to them."""
 
     ciphertext: bytes = field(repr=False)
     self_seed: bytes
@@ -71,7 +71,8 @@ class Received:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a client's masked vector: a row of a matrix of `rows` rows, each of `row_bytes` bytes."""
+    """The record of where a round's client puts its masked vector: a row of a matrix of `rows` rows, each of
+    `row_bytes` bytes."""
 
     row: int
     rows: int

@@ -53,7 +53,7 @@ class Rounds:
     # --- the creator
 
     def create(self, new: NewRound, bounds: Bounds) -> tuple[str, list[str]]:
-        """Create a round; returns its id and a join token for each client, in the order of their ids.
+        """Create a round in the database; returns its id and a join token for each client, in the order of their ids.
 
         Client ids do not identify anyone. Raises TooManyRounds, NoShare or NoRoom past one of the bounds, ValueError if
         `problems` finds any.
@@ -145,7 +145,8 @@ class Rounds:
         return Member(round_id, int(match[2]), owner)
 
     def send_keys(self, member: Member, mask_public: bytes, share_public: bytes) -> None:
-        """Store a member's public keys, with which it joins the round. Raises UnusableKey for a bad or repeated key."""
+        """Store in the database a member's public keys, with which it joins the round. Raises UnusableKey for a bad or
+        repeated key."""
         for name, key in (("mask_public", mask_public), ("share_public", share_public)):
             messages.check_key(name, key)
         if mask_public == share_public:
@@ -161,7 +162,7 @@ class Rounds:
         self.advance(member.round_id)
 
     def roster(self, round_id: str) -> Roster:
-        """The roster of a round. Raises NotYet until the phase keys has ended."""
+        """The roster of a round, from the database. Raises NotYet until the phase keys has ended."""
         with reading(self._engine) as connection:
             found = statements.round_row(connection, round_id)
             phases.require(found, "shares", exactly=False)
@@ -180,8 +181,8 @@ class Rounds:
     def send_shares(
         self, member: Member, ciphertexts: Mapping[int, bytes], commitments: Mapping[int, tuple[bytes, bytes]]
     ) -> None:
-        """Store a member's shares: a ciphertext for each neighbour, and commitments (self_seed, mask_key) for those and
-        itself."""
+        """Store in a round a member's shares: a ciphertext for each neighbour, and commitments (self_seed, mask_key)
+        for those and itself."""
         with writing(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "shares")
             phases.require_unsent(me.shared, member, "its shares")
@@ -209,7 +210,7 @@ class Rounds:
         self.advance(member.round_id)
 
     def shares_for(self, member: Member) -> tuple[list[int], dict[int, Received]]:
-        """All clients that sent shares, and the shares that the member's neighbours sent to it.
+        """All clients of a round that sent shares, and the shares that the member's neighbours sent to it.
 
         Raises NotYet until the phase shares has ended, PhaseOver for a dropped client, and once the round has ended.
         """
@@ -225,7 +226,7 @@ class Rounds:
             return sharers, {row.sender: Received(row.ciphertext, row.self_seed, row.mask_key) for row in rows}
 
     def place(self, member: Member) -> Place:
-        """The place of the member's masked vector, if it may be sent now."""
+        """The place of the member's masked vector in the round, if it may be sent now."""
         with reading(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "masked", None)
             phases.require_unsent(me.masked, member, "its masked vector")
@@ -239,7 +240,7 @@ class Rounds:
             return bool(statements.member_row(connection, member).masked)
 
     def send_masked(self, member: Member) -> None:
-        """Record that the member's masked vector is stored completely."""
+        """Record in the round's database that the member's masked vector is stored completely."""
         with writing(self._engine) as connection:
             _, me = phases.expect(connection, member, self._clock, "masked")
             phases.require_unsent(me.masked, member, "its masked vector")
@@ -257,7 +258,7 @@ class Rounds:
             return statements.survivors(connection, round_id)
 
     def send_unmask(self, member: Member, self_seed: Mapping[int, bytes], mask_key: Mapping[int, bytes]) -> None:
-        """Store the shares that a survivor reveals.
+        """Store in the database the shares that a round's survivor reveals.
 
         For each survivor of its sharing set, itself included, it is a share of the self seed. For each client of the
         set that dropped out, it is a share of the mask key.
@@ -299,7 +300,7 @@ class Rounds:
     # --- the driver
 
     def due(self) -> list[str]:
-        """The rounds that the driver must work on.
+        """The rounds in the database that the driver must work on.
 
         A phase's time is over, the sum is to be made, or the round has ended and still holds data to erase.
         """
@@ -330,7 +331,7 @@ class Rounds:
             return following
 
     def phases(self) -> dict[Phase, int]:
-        """The number of unerased rounds in each phase."""
+        """The number of rounds in each phase that are not erased from the database."""
         counted = select(rounds.c.phase, func.count())
         query = counted.where(rounds.c.erased.is_(False)).group_by(rounds.c.phase)
         with reading(self._engine) as connection:
@@ -351,7 +352,7 @@ class Rounds:
             return aggregation_of(connection, found)
 
     def submitted(self, round_id: str, job_id: str | None, inputs: Mapping[str, str]) -> bool:
-        """Record the arrays that were made for the round's aggregation job, and the job id once it is queued.
+        """Record in the round's row the arrays made for its aggregation job, and the job id once it is queued.
 
         Returns False unless the round is aggregating. A job id of None keeps the one that another process recorded.
         """
@@ -361,12 +362,13 @@ class Rounds:
             return connection.execute(update(rounds).where(here).values(**columns)).rowcount == 1
 
     def end(self, round_id: str, phase: Literal["done", "aborted"], why: str | None = None) -> bool:
-        """End a round that is in the phase aggregating; False if it has ended already."""
+        """End a round in the database that is in the phase aggregating; False if it has ended already."""
         with writing(self._engine) as connection:
             return phases.end(connection, round_id, "aggregating", phase, self._clock(), why)
 
     def cancel(self, round_id: str) -> bool:
-        """Cancel a round before its sum is made; False if it has ended already. Its members get `round-aborted`."""
+        """Cancel a round in the database before its sum is made; False if it has ended already. Its members get
+        `round-aborted`."""
         with writing(self._engine) as connection:
             phase: Phase = statements.round_row(connection, round_id, "alone").phase
             if phase in ("done", "aborted"):
@@ -374,13 +376,13 @@ class Rounds:
             return phases.end(connection, round_id, phase, "aborted", self._clock(), "it was canceled")
 
     def arrays(self, round_id: str) -> dict[str, str]:
-        """Ids of the arrays that were made for the round's job, by name."""
+        """Ids, as the round's row has them, of the arrays made for its aggregation job, by name."""
         with reading(self._engine) as connection:
             kept = statements.round_row(connection, round_id).inputs
             return {} if kept is None else json.loads(kept)
 
     def erase(self, round_id: str) -> None:
-        """Delete every ciphertext, commitment and share of a round that has ended. Delete its files before.
+        """Delete the database's ciphertexts, commitments and shares of a round that has ended. Delete its files before.
 
         The round stays due until SQLite's log is empty too, which a concurrent reader prevents: erase it again then.
         """

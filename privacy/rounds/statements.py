@@ -18,13 +18,14 @@ _ROUND_ID = re.compile(r"round_[0-9a-f]{32}")
 
 
 def one_creator_at_a_time(connection: Connection) -> None:
-    """Lock the creation of rounds, since limits are counted before a row is added. SQLite has one writer anyway."""
+    """Lock the creation of rounds in the database, since limits are counted before a row is added. SQLite has one
+    writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(8172646)))
 
 
 def vector_bytes(connection: Connection, which: ColumnElement[bool]) -> int:
-    """Bytes of the masked vectors of the rounds that match a condition."""
+    """Bytes of the masked vectors of the rounds that match an SQL condition."""
     size = rounds.c.clients * rounds.c.dimension * (rounds.c.modulus_bits // 8)
     return int(connection.scalar(select(func.coalesce(func.sum(size), 0)).where(which)) or 0)
 
@@ -52,13 +53,14 @@ def mark(connection: Connection, member: Member, **columns: Any) -> None:
 
 
 def clients_where(connection: Connection, round_id: str, where: Any) -> list[int]:
-    """The clients of a round that match a condition, in the order of their ids."""
+    """The clients of a round that match an SQL condition, in the order of their ids."""
     query = select(members.c.client).where(members.c.round == round_id, where).order_by(members.c.client)
     return list(connection.scalars(query))
 
 
 def survivors(connection: Connection, round_id: str) -> tuple[list[int], list[int]]:
-    """The clients of a round that sent shares: those that sent a masked vector, and those that did not."""
+    """The clients of a round that sent shares, by the database: those that sent a masked vector, and those that did
+    not."""
     sharing = members.c.shared
     return (
         clients_where(connection, round_id, and_(sharing, members.c.masked)),
@@ -67,7 +69,7 @@ def survivors(connection: Connection, round_id: str) -> tuple[list[int], list[in
 
 
 def publics(connection: Connection, round_id: str) -> dict[int, tuple[bytes, bytes]]:
-    """The public keys (mask_public, share_public) of a round's clients, by client."""
+    """The public keys (mask_public, share_public) of a round's clients in the database, by client."""
     present = and_(members.c.round == round_id, members.c.mask_public.is_not(None))
     rows = connection.execute(select(members).where(present).order_by(members.c.client))
     return {row.client: (row.mask_public, row.share_public) for row in rows}
@@ -81,7 +83,7 @@ def commitments(connection: Connection, member: Member) -> dict[int, dict[str, b
 
 
 def counts(connection: Connection, round_id: str) -> dict[str, int]:
-    """The number of a round's clients that sent the message of each phase."""
+    """The number of a round's clients in the database that sent the message of each phase."""
     sent = (members.c.mask_public.is_not(None), members.c.shared, members.c.masked, members.c.revealed)
     row = connection.execute(
         select(*(func.count().filter(condition) for condition in sent)).where(members.c.round == round_id)

@@ -12,7 +12,8 @@ MOST_IN_A_COMPLETE_GRAPH = 1000  # clients that all share with all: a million sh
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of live rounds: their number for one owner, and bytes of masked vectors for one owner and for all."""
+    """The limits of live rounds in the database: their number for one owner, and bytes of masked vectors for one owner
+    and for all."""
 
     live: int
     owner_bytes: int
@@ -36,12 +37,12 @@ class NewRound:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the round's masked vectors together."""
+        """Bytes of all masked vectors of a new round."""
         return self.clients * self.dimension * self.modulus_bits // 8
 
 
 def problems(new: NewRound) -> list[tuple[str, str]]:
-    """Validate a round's terms; returns each wrong field with a sentence."""
+    """Validate a new round's terms; returns each wrong field with a sentence."""
     found = list[tuple[str, str]]()
     if not graph.FEWEST_CLIENTS <= new.clients <= MOST_CLIENTS:
         found.append(("clients", f"{new.clients} clients are outside {graph.FEWEST_CLIENTS} to {MOST_CLIENTS}"))
@@ -82,6 +83,6 @@ def problems(new: NewRound) -> list[tuple[str, str]]:
 
 
 def overflow_proof(new: NewRound) -> tuple[int, int]:
-    """The largest magnitude that the sum of all clients' vectors can have, and the largest that the modulus allows."""
+    """The largest magnitude that the sum of a new round's vectors can have, and the largest that the modulus allows."""
     largest = new.clients * new.quantisation.max_weight * new.quantisation.bound
     return largest, (1 << (new.modulus_bits - 1)) - 1
