@@ -25,7 +25,8 @@ class NotHeld(Refused):
 
 
 def total(accountant: Accountant, given: Mapping[Name, str | None]) -> dict[Name, int]:
-    """The total of a new privacy budget. Raises NotAnAmount for an extra or missing amount, or a delta of 1 or more."""
+    """The total of a new privacy budget, by its accountant. Raises NotAnAmount for an extra or missing amount, or a
+    delta of 1 or more."""
     names = AMOUNTS[accountant]
     for name in get_args(Name):
         if (given.get(name) is None) == (name in names):
@@ -37,7 +38,7 @@ def total(accountant: Accountant, given: Mapping[Name, str | None]) -> dict[Name
 
 
 def cost(accountant: Accountant, neighbouring: Neighbouring, spend: Spend) -> dict[Name, int]:
-    """The cost of a release in a privacy budget, rounded up. Raises NotHeld.
+    """The cost of a release by a privacy budget's accountant, rounded up. Raises NotHeld.
 
     A sensitivity that the caller declared is taken to be for the budget's definition of neighbours.
     """

@@ -70,8 +70,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a budget's chain: its last entry. Before the first entry, `seq` is 0 and `head` is the hash of
-    `created`."""
+    """The head of a budget's chain in the ledger: its last entry. Before the first entry, `seq` is 0 and `head` is the
+    hash of `created`."""
 
     budget_id: str
     created: str
@@ -110,14 +110,14 @@ class Anchor:
         self._ledger = ledger
 
     def check(self) -> None:
-        """Raise WrongAnchor if a bound anchor was written with another key."""
+        """Raise WrongAnchor if the ledger's bound anchor was written with another key."""
         with reading(self._engine) as connection:
             row = connection.execute(select(_MARK)).mappings().one()
         if row["seal"] and not hmac.compare_digest(row["seal"], self._seal_of_mark()):
             raise self._wrong()
 
     def bind(self) -> None:
-        """Seal the anchor's mark. From now on a missing ledger database is an error."""
+        """Seal the mark of the ledger's anchor. From now on a missing ledger database is an error."""
         with writing(self._engine) as connection:
             connection.execute(update(_MARK).values(ledger=self._ledger, seal=self._seal_of_mark()))
 
@@ -189,5 +189,5 @@ class Anchor:
 
 
 def _insert(engine: Engine, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT statement for the anchor's SQL dialect, which supports ON CONFLICT."""
+    """An INSERT statement of the ledger's anchor: that of its SQL dialect, which supports ON CONFLICT."""
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)

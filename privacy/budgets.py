@@ -47,8 +47,8 @@ class BudgetClosed(Refused):
 
 @dataclass(frozen=True)
 class NewBudget:
-    """The request for a new privacy budget. Amounts are decimal strings: epsilon (pure), epsilon and delta (approx), or
-    rho (zcdp)."""
+    """The request for a new privacy budget in the ledger. Amounts are decimal strings: epsilon (pure), epsilon and
+    delta (approx), or rho (zcdp)."""
 
     name: str
     dataset: str
@@ -63,7 +63,8 @@ class NewBudget:
 
 @dataclass(frozen=True)
 class Budget:
-    """A privacy budget of a dataset. Amounts are exact decimal strings by name, times whole microseconds since 1970."""
+    """A dataset's privacy budget, as the ledger holds it. Amounts are exact decimal strings by name, times whole
+    microseconds since 1970."""
 
     id: str
     name: str
@@ -82,7 +83,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Quote:
-    """The quote for a release: its cost, whether the privacy budget holds it now, and what would remain.
+    """The ledger's quote for a release: its cost, whether the privacy budget holds it now, and what would remain.
 
     If it does not fit, `remaining` is what remains now.
     """
@@ -94,7 +95,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class Account:
-    """The amounts of a privacy budget's row, as numbers."""
+    """The amounts of a privacy budget's row in the ledger, as numbers."""
 
     accountant: Accountant
     neighbouring: Neighbouring
@@ -103,12 +104,12 @@ class Account:
 
     @classmethod
     def of(cls, row: Row) -> "Account":
-        """Parse the account of a budget's row."""
+        """Parse the account of a budget's row in the ledger."""
         return cls(row["accountant"], row["neighbouring"], read(row["total"]), read(row["spent"]))
 
     @classmethod
     def of_open(cls, row: Row) -> "Account":
-        """Parse the account of an open budget's row. Raises BudgetClosed."""
+        """Parse the account of an open budget's row in the ledger. Raises BudgetClosed."""
         if row["state"] != "open":
             raise BudgetClosed(f"{row['id']} is closed")
         return cls.of(row)
@@ -118,7 +119,7 @@ class Account:
         return minus(self.total, self.spent)
 
     def cost(self, spend: Spend) -> Amounts:
-        """The cost of a release in this budget. Raises NotHeld."""
+        """The cost of a release by the accountant of this privacy budget. Raises NotHeld."""
         return cost(self.accountant, self.neighbouring, spend)
 
 
@@ -129,7 +130,8 @@ class Budgets:
         self._journal = journal
 
     def open(self, new: NewBudget) -> Budget:
-        """Open a privacy budget for a dataset that has no open one. Raises NotAnAmount, NotADataset, DatasetTaken."""
+        """Open a privacy budget in the ledger for a dataset that has no open one. Raises NotAnAmount, NotADataset,
+        DatasetTaken."""
         form = normal(new.dataset)
         amounts = total(new.accountant, {"epsilon": new.epsilon, "delta": new.delta, "rho": new.rho})
         budget: dict[str, Any] = {
@@ -155,7 +157,7 @@ class Budgets:
         return _budget(row)
 
     def insert(self, connection: Connection, created: dict[str, Any], state: Literal["open", "closed"]) -> Row:
-        """Write the row of a privacy budget whose chain has no entry yet."""
+        """Write the ledger's row of a privacy budget whose chain has no entry yet."""
         none = canonical(shown(dict.fromkeys(read(created["total"]), 0)))
         budget = {**created, "state": state, "spent": none, "seq": 0, "head": genesis(created)}
         budget["seal"] = self._journal.secrets.seal("budget", budget)
@@ -167,7 +169,7 @@ class Budgets:
             return _budget(budget_row(connection, budget_id))
 
     def page(self, limit: int, after: str | None = None) -> list[Budget]:
-        """A page of privacy budgets in the order of creation, starting after the budget `after`."""
+        """A page of the ledger's privacy budgets in the order of creation, starting after the budget `after`."""
         query = select(BUDGETS).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
         with reading(self._journal.engine) as connection:
             if after is not None:
@@ -177,7 +179,7 @@ class Budgets:
             return [_budget(row) for row in connection.execute(query).mappings()]
 
     def oldest_open(self, limit: int) -> tuple[list[Budget], int]:
-        """The oldest open privacy budgets, and how many more are open."""
+        """The ledger's oldest open privacy budgets, and how many more are open."""
         is_open = BUDGETS.c.state == "open"
         query = select(BUDGETS).where(is_open).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
         with reading(self._journal.engine) as connection:
@@ -186,8 +188,8 @@ class Budgets:
         return oldest, count - len(oldest)
 
     def close(self, budget_id: str, by: str) -> Budget:
-        """Close a privacy budget to new charges; existing charges go on, and may be refunded. A second call does
-        nothing."""
+        """Close a privacy budget in the ledger to new charges; existing charges go on, and may be refunded. A second
+        call does nothing."""
         with writing(self._journal.engine) as connection:
             row = self._journal.lock(connection, budget_id)
             if row["state"] == "open":
@@ -201,7 +203,7 @@ class Budgets:
             return rules_of(connection, budget_id)
 
     def change_rules(self, budget_id: str, rules: Rules, by: str) -> None:
-        """Replace the rules of a privacy budget; existing charges stay. Raises BudgetClosed."""
+        """Replace the rules of a privacy budget in its chain; existing charges stay. Raises BudgetClosed."""
         with writing(self._journal.engine) as connection:
             row = self._journal.lock(connection, budget_id)
             Account.of_open(row)
@@ -210,7 +212,8 @@ class Budgets:
         self._journal.note(row)
 
     def quote(self, budget_id: str, spend: Spend, owner: str, inputs: Collection[str]) -> Quote:
-        """Quote a charge to a privacy budget, without making it. Raises BudgetClosed, NotAllowed, NotHeld."""
+        """Quote a charge to a privacy budget, without an entry in the ledger. Raises BudgetClosed, NotAllowed,
+        NotHeld."""
         with reading(self._journal.engine) as connection:
             row = budget_row(connection, budget_id)
             rules_of(connection, budget_id).check(budget_id, owner, inputs)
@@ -220,7 +223,7 @@ class Budgets:
         return Quote(fits, shown(costs), shown(minus(account.remaining, costs) if fits else account.remaining))
 
     def history(self, budget_id: str, after: int, limit: int) -> list[Entry]:
-        """The entries of a budget's chain that follow the one numbered `after`."""
+        """The entries of a privacy budget's chain that follow the one numbered `after`."""
         query = select(ENTRIES).where(ENTRIES.c.budget_id == budget_id, ENTRIES.c.seq > after)
         with reading(self._journal.engine) as connection:
             budget_row(connection, budget_id)

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """The entry's canonical JSON, which is hashed."""
+        """The canonical JSON of a chain entry, which is hashed."""
         fields = asdict(self)
         del fields["hash"]
         return canonical(fields)
@@ -63,7 +63,7 @@ def canonical(value: Any) -> str:
 
 
 def genesis(budget: Row) -> str:
-    """The hash of the fields that a privacy budget was created with. It is `prev` of the budget's first entry."""
+    """The hash of the fields that a privacy budget was created with: `prev` of its chain's first entry."""
     return _sha256(canonical({name: budget[name] for name in CREATED_WITH}))
 
 

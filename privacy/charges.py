@@ -17,7 +17,7 @@ class UnknownCharge(NoRelease):
 
 
 class OverBudget(Refused):
-    """Raised if a release costs more than remains in a privacy budget, which stays unchanged.
+    """Raised if a release costs more than the ledger has left in a privacy budget, which stays unchanged.
 
     `cost` and `remaining` are exact decimal strings by name.
     """
@@ -32,13 +32,13 @@ class OverBudget(Refused):
 
 
 class KeyReused(Refused):
-    """Raised if a charge's idempotency key was used for another request."""
+    """Raised if the idempotency key of a charge to a privacy budget was used for another request."""
 
     code = "idempotency-key-reused"
 
 
 class ChargeChanged(NoRelease):
-    """Raised if the release differs from what was charged; `what` names the parts that differ."""
+    """Raised if a release differs from what the ledger charged; `what` names the parts that differ."""
 
     code = "charge-changed"
 
@@ -50,13 +50,13 @@ class ChargeChanged(NoRelease):
 
 
 class NotClaimed(NoRelease):
-    """Raised if an answer arrives for a charge whose noise key was never claimed."""
+    """Raised if an answer arrives for a charge in the ledger whose noise key was never claimed."""
 
     code = "charge-ended"
 
 
 class ChargeEnded(NoRelease):
-    """Raised if a charge has ended, in `state`, and has no noise key any more."""
+    """Raised if a charge in the ledger has ended, in `state`, and has no noise key any more."""
 
     code = "charge-ended"
 
@@ -68,8 +68,8 @@ class ChargeEnded(NoRelease):
 
 @dataclass(frozen=True)
 class ChargeRequest:
-    """The request for a charge: the job that will draw noise. params, inputs and job are JSON texts; version is the
-    sampler's."""
+    """The request for a charge in the ledger: the job that will draw noise. params, inputs and job are JSON texts;
+    version is the sampler's."""
 
     owner: str
     idempotency_key: str
@@ -106,7 +106,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class OpenCharge:
-    """An outbox row: a charge that has not ended, and its job, which may not have been queued."""
+    """A row of the ledger's outbox: a charge that has not ended, and its job, which may not have been queued."""
 
     charge_id: str
     budget_id: str

@@ -51,7 +51,7 @@ _LATER = ("reason", "outcome", "answer")
 
 @dataclass(frozen=True)
 class Reservation:
-    """The result of a reservation: the charge, and whether the same request had made it before."""
+    """The result of a reservation in the ledger: the charge, and whether the same request had made it before."""
 
     charge: Charge
     replayed: bool  # it was charged before, for the same request
@@ -67,7 +67,7 @@ class NoiseKey:
 
 @dataclass(frozen=True)
 class Released:
-    """The answer of a released charge: where it is stored (`outcome`, JSON), and its keyed digest."""
+    """The answer of a charge released in the ledger: where it is stored (`outcome`, JSON), and its keyed digest."""
 
     outcome: str
     digest: str  # keyed, of the answer
@@ -138,18 +138,19 @@ class Charges:
         return Reservation(_charge(entry, charge), replayed=False)
 
     def of_request(self, owner: str, idempotency_key: str, fingerprint: str) -> Charge | None:
-        """Look up the charge of a request by its idempotency key. Raises KeyReused if another request used the key."""
+        """Look up a request's charge in the ledger by its idempotency key. Raises KeyReused if another request used the
+        key."""
         digests = self._request_digests(owner, idempotency_key, fingerprint)
         with reading(self._journal.engine) as connection:
             return self._earlier(connection, owner, *digests)
 
     def get(self, charge_id: str) -> Charge:
-        """Look up a charge by id. Raises UnknownCharge."""
+        """Look up a charge in the ledger by id. Raises UnknownCharge."""
         with reading(self._journal.engine) as connection:
             return _get(connection, charge_id)
 
     def claim(self, charge_id: str, *, operation: str, params: str, inputs: str, version: str) -> NoiseKey | Released:
-        """Claim a charge for a worker: return its noise key, the same each time, or its stored answer if it has one.
+        """Claim a charge in the ledger: return its noise key, the same each time, or its stored answer if it has one.
 
         After the first claim the charge cannot be refunded. Raises UnknownCharge, ChargeChanged if the job differs from
         what was charged, and ChargeEnded if the charge failed or is void.
@@ -173,7 +174,7 @@ class Charges:
         return NoiseKey(charge_id, noise_key(seed, charge_id, digests["params"], digests["inputs"], digests["version"]))
 
     def release(self, charge_id: str, outcome: str, digest: bytes) -> Released:
-        """Release a charge: record the digest of its answer, and where the answer is stored (`outcome`, JSON).
+        """Release a charge: record in the ledger the digest of its answer, and where that is stored (`outcome`, JSON).
 
         The same transaction deletes the seed and the outbox row. Repeating the call with the same digest returns the
         first outcome. Raises ChargeChanged for another answer, NotClaimed, ChargeEnded, UnknownCharge.
@@ -191,7 +192,8 @@ class Charges:
         return Released(outcome, answer)
 
     def fail(self, charge_id: str, reason: str) -> None:
-        """Fail a claimed charge, which stays spent, since its noise may have been shown. A second call does nothing.
+        """Fail a claimed charge: it stays spent in the ledger, as its noise may have been shown. A second call does
+        nothing.
 
         Raises NotClaimed, ChargeEnded, UnknownCharge.
         """
@@ -204,7 +206,7 @@ class Charges:
         self.erase()
 
     def refund(self, charge_id: str, reason: str, *, forget_key: bool) -> bool:
-        """Refund a charge that was never claimed. Returns False if it was, or may have been.
+        """Refund a charge to its privacy budget if it was never claimed. Returns False if it was, or may have been.
 
         Chains do not record claims. An older database may have lost the claims of charges made before it was opened, so
         those count as claimed.
@@ -236,7 +238,7 @@ class Charges:
         return True
 
     def settle(self, charge_id: str, reason: str, *, forget_key: bool = False) -> None:
-        """End a charge whose job will give no answer: refund it if it was never claimed, else it stays spent.
+        """End a ledger's charge whose job will give no answer: refund it if it was never claimed, else it stays spent.
 
         A charge that was released just before stays as it is. Raises UnknownCharge.
         """
@@ -245,7 +247,7 @@ class Charges:
                 self.fail(charge_id, reason)
 
     def open(self, older_than: float, limit: int) -> list[OpenCharge]:
-        """The oldest open charges that are at least `older_than` seconds old.
+        """The ledger's oldest open charges that are at least `older_than` seconds old.
 
         Charges dated in the future, made before the clock was set back, are included.
         """
@@ -292,7 +294,7 @@ class Charges:
         return self._journal.append(connection, budget, changes, **{**same, "kind": "refund", "reason": reason})[1]
 
     def _earlier(self, connection: Connection, owner: str, key_digest: str, fingerprint: str) -> Charge | None:
-        """The charge that a request made before, if any.
+        """The charge in the ledger that a request made before, if any.
 
         It is written to the anchor first, since the process that charged it may have crashed before it did so.
         """
@@ -315,7 +317,8 @@ class Charges:
         return row
 
     def _turn(self, connection: Connection, charge: Row, **changes: Any) -> None:
-        """Change the state of a locked charge. A charge that has ended loses its seed and its outbox row."""
+        """Change the state of a locked charge in the ledger. A charge that has ended loses its seed and its outbox
+        row."""
         seal = self._secrets.seal("charge", {**charge, **changes})
         connection.execute(update(CHARGES).where(CHARGES.c.id == charge["id"]).values(**changes, seal=seal))
         if changes["state"] != "claimed":

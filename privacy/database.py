@@ -69,7 +69,7 @@ class DamagedDatabase(DatabaseUnavailable):
 
 
 def connect(url: str, setting: str = "WARPDESK_LEDGER_URL") -> Engine:
-    """Return an SQL engine for `sqlite:////path/to/file` or `postgresql://user@host/name`; connects at the first use.
+    """Return the SQL engine for a ledger's `sqlite:////path` or `postgresql://user@host/name`; connects at first use.
 
     Raises UnusableDatabase for any other URL; the message names `setting`.
     """
@@ -130,18 +130,19 @@ def create_tables(engine: Engine) -> None:
 
 
 def one_at_a_time(connection: Connection) -> None:
-    """Hold the lock for making tables and budgets until the transaction ends. SQLite has one writer anyway."""
+    """Hold the ledger's lock for making tables and budgets until the transaction ends. SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATING})"))
 
 
 def exists(engine: Engine) -> bool:
-    """Whether the SQL database exists. False only for a missing SQLite file, which connecting would create."""
+    """Whether the ledger's SQL database exists. False only for a missing SQLite file, which connecting would create."""
     return engine.dialect.name != "sqlite" or Path(str(engine.url.database)).exists()
 
 
 def identity(engine: Engine) -> tuple[str, ...]:
-    """The identity of an SQL database: equal for two URLs of the same database, and for no others. Creates nothing."""
+    """The identity of a ledger's SQL database: equal for two URLs of the same database, and for no others. Creates
+    nothing."""
     if engine.dialect.name == "sqlite":
         return (str(Path(str(engine.url.database)).resolve()),)
     with reading(engine) as connection:
@@ -150,7 +151,7 @@ def identity(engine: Engine) -> tuple[str, ...]:
 
 
 def facts(engine: Engine) -> dict[str, str]:
-    """All rows of the database's table FACTS; empty if the database or the table does not exist. Creates nothing."""
+    """All rows of the ledger's table FACTS; empty if its database or the table does not exist. Creates nothing."""
     if not exists(engine):
         return {}
     with reading(engine) as connection:
@@ -161,7 +162,7 @@ def facts(engine: Engine) -> dict[str, str]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """Open a database transaction that may write: committed when the block is left, rolled back when it raises.
+    """Open a transaction of the ledger that may write: committed when the block is left, rolled back when it raises.
 
     Raises DatabaseUnavailable.
     """
@@ -171,7 +172,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a database transaction that reads one consistent state, beside writers. Raises DatabaseUnavailable."""
+    """Open a transaction of the ledger that reads one consistent state, beside writers. Raises DatabaseUnavailable."""
     level = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
     with (
         _answering(engine),
@@ -182,7 +183,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 def truncate_log(engine: Engine) -> bool:
-    """Move SQLite's write-ahead log into the database file and empty it, so that erased rows are in neither.
+    """Move SQLite's write-ahead log into the ledger's file and empty it, so that erased rows are in neither.
 
     Returns whether that was done: a reader prevents it, and the next call does it. PostgreSQL has no such call: its log
     and dead rows are the server's.
@@ -210,7 +211,7 @@ def truncate_log(engine: Engine) -> bool:
 
 @contextmanager
 def _answering(engine: Engine) -> Iterator[None]:
-    """Translate SQL driver errors into DatabaseUnavailable or DamagedDatabase."""
+    """Translate errors of the ledger's SQL driver into DatabaseUnavailable or DamagedDatabase."""
     try:
         yield
     except (OperationalError, PoolTimeout) as error:
@@ -232,7 +233,7 @@ def _damaged(url: URL, error: Exception) -> DamagedDatabase:
 
 
 def _cause(error: Exception) -> str:
-    """The first line of the SQL driver's error, without the statement and its parameters."""
+    """The first line of an error of the ledger's SQL driver, without the statement and its parameters."""
     return (str(getattr(error, "orig", None) or error).splitlines() or ["no reason given"])[0]
 
 
@@ -284,8 +285,8 @@ def _make_private(file: str) -> None:
 
 
 def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
-    """Switch an SQLite file to a write-ahead log. If two processes switch a new file at once, one fails without waiting
-    and tries again."""
+    """Switch the ledger's SQLite file to a write-ahead log. If two processes switch a new file at once, one fails
+    without waiting and tries again."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -15,7 +15,8 @@ class Refused(ValueError):
 
 
 class NoRelease(ValueError):
-    """Base class of errors of a charge on which nothing may be released. `code` is that of the job's failure."""
+    """Base class of the ledger's errors of a charge on which nothing may be released. `code` is that of the job's
+    failure."""
 
     code: ClassVar[str]
 

@@ -63,8 +63,8 @@ class Journal:
                 self.anchor.note(row)
 
     def precedes_start(self, entry: Entry) -> bool:
-        """Whether a chain entry existed when this process opened the ledger. Without an anchor that is unknown, so
-        False."""
+        """Whether an entry of a budget's chain existed when this process opened the ledger. Without an anchor that is
+        unknown, so False."""
         return self._last_at_start is not None and entry.seq <= self._last_at_start.get(entry.budget_id, 0)
 
     def lock(self, connection: Connection, budget_id: str) -> Row:
@@ -89,7 +89,7 @@ class Journal:
         return entry, {**budget, **changes}
 
     def note(self, budget: Row) -> None:
-        """Write the head of a committed budget row to the anchor."""
+        """Write the head of a committed budget row to the ledger's anchor."""
         if self.anchor is not None:
             self.anchor.note(budget)
 

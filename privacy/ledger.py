@@ -51,7 +51,7 @@ class Ledger:
                 self.check_key(digest)
 
     def check_key(self, digest: str) -> None:
-        """Raise WrongKey if the database's fact `key` is the digest of another key."""
+        """Raise WrongKey if the ledger's fact `key` is the digest of another key."""
         if not hmac.compare_digest(digest, self._key_digest()):
             raise WrongKey(
                 "the ledger's database was made with another key: put that key file back, "

@@ -149,7 +149,7 @@ def accept_database(place: Place, by: str, announce: Callable[[list[str]], None]
 
 
 def _remember(place: Place) -> None:
-    """Create the note file which says that a ledger exists."""
+    """Create the note file which says that a privacy ledger exists."""
     if not place.note.exists():
         try:
             place.note.touch(mode=0o600)

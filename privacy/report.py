@@ -34,7 +34,7 @@ class Report:
 
 
 def zcdp_epsilon(rho: str, delta: str) -> str:
-    """The least epsilon known for which rho-zCDP is (epsilon, delta)-private (Canonne, Kamath, Steinke 2020)."""
+    """The epsilon to report for a budget in rho-zCDP: the least known at this delta (Canonne, Kamath, Steinke 2020)."""
     exact = Fraction(exactly("rho", rho), 10 ** PLACES["rho"]), Fraction(exactly("delta", delta), 10 ** PLACES["delta"])
     return shown({"epsilon": rounded_up("epsilon", epsilon_of_rho(*exact))})["epsilon"]
 
@@ -76,7 +76,7 @@ def _spends(ledger: Ledger, budget_id: str) -> Counter[tuple[Fraction, Fraction]
 
 
 def _composed(spends: Counter[tuple[Fraction, Fraction]], delta: float) -> float:
-    """The epsilon of all releases together, by optimal composition.
+    """The epsilon of all releases from a privacy budget together, by optimal composition.
 
     Kairouz, Oh and Viswanath (2015): each release is no worse than a randomised response of its parameters.
     """

@@ -57,8 +57,8 @@ class Ring:
         force(path.parent)  # its name is on the disk before anything is wrapped by it, whoever made it
 
     def keys(self) -> tuple[bytes, ...]:
-        """The current keys of the ring, read again if the file was replaced. If it cannot be opened, the earlier keys
-        stay."""
+        """The current keys of the ledger's key ring, read again if the file was replaced. If it cannot be opened, the
+        earlier keys stay."""
         with suppress(OSError):
             status = self._path.stat()
             if (status.st_mtime_ns, status.st_size, status.st_ino) != self._stamp:
@@ -111,19 +111,19 @@ class Secrets:
         return hmac.new(self._digesting, message, hashlib.sha256).hexdigest()
 
     def seal(self, purpose: str, row: Mapping[str, Any]) -> str:
-        """The seal of a database row: a keyed digest of its other fields. Without the ledger's key a change is
+        """The seal of a row of the ledger: a keyed digest of its other fields. Without the ledger's key a change is
         detected."""
         fields = {name: value for name, value in row.items() if name != "seal"}
         return self.digest(purpose, json.dumps(fields, sort_keys=True, separators=(",", ":")))
 
     def wrap(self, seed: bytes, charge_id: str) -> bytes:
-        """Encrypt a charge's noise seed for the database. It can be decrypted for this charge alone."""
+        """Encrypt a charge's noise seed for the ledger's database. It can be decrypted for this charge alone."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._ciphers()[0].encrypt(nonce, seed, charge_id.encode())
 
     def unwrap(self, wrapped: bytes, charge_id: str) -> bytes:
-        """Decrypt a charge's noise seed. Raises WrongKey if no key of the ring fits, it is another charge's, or it was
-        changed."""
+        """Decrypt a charge's noise seed with the ledger's key ring. Raises WrongKey if no key fits, it is another
+        charge's, or it was changed."""
         for cipher in self._ciphers():
             with suppress(InvalidTag, ValueError):
                 return cipher.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], charge_id.encode())
@@ -138,7 +138,7 @@ class Secrets:
 
 
 def noise_key(seed: bytes, *parts: str) -> bytes:
-    """Derive the noise key of one release, 32 bytes that all its noise is drawn from.
+    """Derive the noise key of a charged release from its seed: 32 bytes that all its noise is drawn from.
 
     It is HKDF-SHA256 over everything the release's bytes depend on.
     """
@@ -169,8 +169,8 @@ def _read(path: Path) -> tuple[_Stamp, tuple[bytes, ...]]:
 
 
 def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
-    """Write a key file whole or not at all. With `anew`, an existing file stays: the new one is linked to a free name
-    only."""
+    """Write the ledger's key file whole or not at all. With `anew`, an existing file stays: the new one is linked to a
+    free name only."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         write_new(temporary, b"".join(b"%s\n" % key.hex().encode() for key in keys))
@@ -187,7 +187,7 @@ def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """Hold a directory's file lock: one process in the block at a time."""
+    """Hold the lock of the directory of the ledger's key file: one process in the block at a time."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -19,8 +19,8 @@ _AT_A_TIME = 1000  # rows in memory
 
 @dataclass(frozen=True)
 class Verified:
-    """The result of verifying a privacy budget. If it failed, the first bad entry (0: the budget's own row) and the
-    reason."""
+    """The result of verifying a privacy budget in the ledger. If it failed, the first bad entry (0: the budget's own
+    row) and the reason."""
 
     ok: bool
     entries: int
@@ -88,7 +88,7 @@ def _must(so: bool, otherwise: str) -> None:
 
 
 def _rows(connection: Connection, budget_id: str) -> Iterator[Row]:
-    """A budget's chain entries in order, each joined with the rows of its charge, if it has any."""
+    """A privacy budget's chain entries in order, each joined with the rows of its charge, if it has any."""
     query = (
         select(
             ENTRIES,
