@@ -35,11 +35,11 @@ _PROVEN = 256 << 10
 
 
 class ArrayFiles:
-    """The array files of all owners, in one directory for each owner. A process that writes them counts
-    them in `usage`."""
+    """The store's array files of all owners, in one directory for each owner. A process that writes them counts them in
+    `usage`."""
 
     def __init__(self, root: Path, *, forced: bool, kept_free: int, usage: Usage | None) -> None:
-        """With `forced`, publications and deletions survive a power cut."""
+        """With `forced`, publications and deletions of array files survive a power cut."""
         self._root, self._forced, self._kept_free, self._usage = root, forced, kept_free, usage
         self._keys = StoreKeys(root)
         self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
@@ -47,8 +47,8 @@ class ArrayFiles:
     def writer(
         self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
     ) -> "SpoolWriter":
-        """Begin an array that lives `ttl` seconds from its commit. A unique array gets an id of its own even if the
-        same content is stored already: erasing one of them does not erase the other."""
+        """Begin an array in the store, which lives `ttl` seconds from its commit. A unique array gets an id of its own
+        even if the same content is stored already: erasing one of them does not erase the other."""
         self.require_room(ArrayInfo(dtype, shape).nbytes)
         return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl, unique=unique)
 
@@ -57,7 +57,7 @@ class ArrayFiles:
         return stored if stored is not None and stored.expires_at > time.time() else None
 
     def info_of(self, owner: str, array_id: str) -> ArrayInfo | None:
-        """The description of a stored array, expired or not; None if it is not stored."""
+        """The description of an array in the store, expired or not; None if it is not stored."""
         stored = self._there(owner, array_id)
         return None if stored is None else stored.info
 
@@ -65,12 +65,12 @@ class ArrayFiles:
         return self._description(owner, array_id).exists()
 
     def intact(self, owner: str, array_id: str) -> bool:
-        """Whether an array's content still matches its id. That of a unique array never does."""
+        """Whether a stored array's content still matches its id. That of a unique array never does."""
         stored, _ = self._described(owner, array_id)
         return stored is not None and self._proven(owner, stored)
 
     def path(self, owner: str, array_id: str) -> Path:
-        """The path of the array's .npy file. Raises ValueError for a malformed id."""
+        """The path of the array's .npy file in the store. Raises ValueError for a malformed id."""
         return self._directory(owner) / f"{_hex(array_id)}.npy"
 
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
@@ -91,17 +91,17 @@ class ArrayFiles:
         return alone_in(self._directory(owner))
 
     def require_room(self, size: int) -> None:
-        """Raise OSError if `size` more bytes would use disk space that is kept free."""
+        """Raise OSError if `size` more bytes would use space that is kept free on the store's disk."""
         require_room(self._root, size, self._kept_free)
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
-        """The array id that these bytes have as an array of this owner."""
+        """The array id that these bytes have as a stored array of this owner."""
         mac = self._keys.array_mac(owner, ArrayInfo(dtype, shape))
         mac.update(data)
         return id_of(mac)
 
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
-        """Publish a result's file as an array of its owner (a hard link, no copy)."""
+        """Publish a stored result's file as an array of its owner (a hard link, no copy)."""
         link = self._root / "uploads" / f"{secrets.token_hex(16)}.npy"
         os.link(file, link)
         try:
@@ -120,7 +120,8 @@ class ArrayFiles:
         unique: bool = False,
         linked: bool = False,
     ) -> StoredArray:
-        """Publish a finished file under its array id. If the same content is stored already, extend its lifetime.
+        """Publish a finished file in the store under its array id. If the same content is stored already, extend its
+        lifetime.
 
         An array is whole whenever it is visible, after a power cut too, and its id is returned only once it is on the
         disk. A new small array is moved first and forced once, with its directory. Its description names the boot in
@@ -170,7 +171,8 @@ class ArrayFiles:
     def _prolong(
         self, owner: str, array_id: str, info: ArrayInfo, ttl: float, content: Sequence[bytes | memoryview]
     ) -> StoredArray | None:
-        """Extend the lifetime of a small array to at least `ttl` seconds; None if it is not stored with this content.
+        """Extend the lifetime of a small stored array to at least `ttl` seconds; None if it is not stored with this
+        content.
 
         Only the description file's mtime changes: what is on the disk already is not written again.
         """
@@ -191,7 +193,7 @@ class ArrayFiles:
 
     @contextmanager
     def _written(self, text: bytes) -> Iterator[Path]:
-        """A new temporary file with this text, for the caller to move; deleted if an OSError is raised."""
+        """A new temporary file of the store with this text, for the caller to move; deleted if an OSError is raised."""
         file = self._root / "uploads" / secrets.token_hex(16)
         try:
             file.write_bytes(text)
@@ -206,7 +208,7 @@ class ArrayFiles:
             force(path)
 
     def _there(self, owner: str, array_id: str) -> StoredArray | None:
-        """The stored array of this id, whose content is whole; None if there is none."""
+        """The array of this id in the store, whose content is whole; None if there is none."""
         if not _ARRAY_ID.fullmatch(array_id):
             return None
         stored, shown_in = self._described(owner, array_id)
@@ -221,7 +223,7 @@ class ArrayFiles:
         return None
 
     def _proven(self, owner: str, stored: StoredArray) -> bool:
-        """Whether an array's content matches its id, which only a power cut can have changed."""
+        """Whether a stored array's content matches its id, which only a power cut can have changed."""
         try:
             content = self.path(owner, stored.id).read_bytes()
         except FileNotFoundError:
@@ -231,7 +233,8 @@ class ArrayFiles:
         return content.startswith(header) and self.digest(owner, dtype, shape, content[len(header) :]) == stored.id
 
     def _described(self, owner: str, array_id: str) -> tuple[StoredArray | None, str | None]:
-        """The array of a description file, and the boot in which it became visible before it was forced, or None."""
+        """The array of a description file in the store, and the boot in which it became visible before it was forced,
+        or None."""
         fields, changed_at = read_description(self._description(owner, array_id))
         try:
             info = fields["info"]
@@ -276,7 +279,7 @@ class SpoolWriter(NpyWriter):
         return Scratch(self._file.parent, self._kept_free)
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
-        """Publish the array under its id; raises ValueError when bytes are missing."""
+        """Publish the array in the store under its id; raises ValueError when bytes are missing."""
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
         if self._stream is None and not self._left and not self._unique:
             there = self._store._prolong(self._owner, id_of(self._mac), info, self._ttl, self._taken)
@@ -297,7 +300,7 @@ class SpoolWriter(NpyWriter):
 
 
 def size_of(info: ArrayInfo) -> int:
-    """The disk space of an array in bytes: its .npy file and its description file."""
+    """The disk space of a stored array in bytes: its .npy file and its description file."""
     return on_disk(len(npy.header(info.dtype, info.shape)) + info.nbytes) + BLOCK
 
 

@@ -33,25 +33,27 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def size(path: Path) -> int:
-    """The size in bytes of the disk that a directory is on."""
+    """The size in bytes of the disk that a directory of the store is on."""
     found = os.statvfs(path)
     return found.f_blocks * found.f_frsize
 
 
 def free(path: Path | int) -> int:
-    """The free bytes of the disk that a directory or an open file is on."""
+    """The free bytes of the disk that a directory or an open file of the store is on."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
 def reserve(path: Path) -> int:
-    """The bytes of a disk to keep free: a twentieth, at least 1 and at most 4 GiB, and never more than a quarter."""
+    """The bytes to keep free on the store's disk: a twentieth, at least 1 and at most 4 GiB, and never more than a
+    quarter."""
     whole = size(path)
     return min(max(whole // _KEPT_PART, _KEPT_LEAST), _KEPT_MOST, whole // _KEPT_OF_SMALL)
 
 
 class Reserved(OSError):
-    """A write was refused because it would use the disk space that is kept free. Its errno is that of a full disk."""
+    """A write to the store was refused because it would use the disk space that is kept free. Its errno is that of a
+    full disk."""
 
     def __init__(self, more: int, kept: int) -> None:
         # Without the free space: it depends on all owners, and one owner reads the sentence.
@@ -62,19 +64,19 @@ class Reserved(OSError):
 
 
 def require_room(path: Path | int, more: int, kept: int) -> None:
-    """Raise Reserved if `more` bytes would use the disk space that is kept free."""
+    """Raise Reserved if `more` bytes would use the space that is kept free on the store's disk."""
     if kept and free(path) - more < kept:
         raise Reserved(more, kept)
 
 
 def force_files(files: Sequence[Path], parent: Path) -> None:
-    """Force files and directories of the file system of `parent` to the disk. Raises OSError."""
+    """Force the store's files and directories, all on the file system of `parent`, to the disk. Raises OSError."""
     if _dirty() > _LITTLE or not _force_all_of(parent):
         force(*files)
 
 
 def force_directories(directories: Sequence[Path], parent: Path, moved_from: Sequence[Path]) -> None:
-    """Force directories in `parent`, and the files in each, to the disk. Raises OSError.
+    """Force the store's directories in `parent`, and the files in each, to the disk. Raises OSError.
 
     They were moved here from the directories `moved_from`, which are forced too: on a file system without a journal a
     check after a power cut could otherwise leave either place.
@@ -90,7 +92,7 @@ def force_directories(directories: Sequence[Path], parent: Path, moved_from: Seq
 
 @cache
 def boot() -> str:
-    """The kernel's id of the present boot; empty if the system has none.
+    """The id that Linux gives the present boot, noted beside stored arrays; empty if the system has none.
 
     No power cut can have damaged a file of the store that was written in the present boot.
     """
@@ -105,7 +107,7 @@ def _force_tree(directory: Path) -> None:
 
 
 def _force_all_of(path: Path) -> bool:
-    """Force the whole file system that a directory is on; False if its syncfs(2) guarantees too little."""
+    """Force the whole file system that a directory of the store is on; False if its syncfs(2) guarantees too little."""
     if not _tells(os.uname().release):
         return False
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -126,13 +128,14 @@ def _tells(release: str) -> bool:
 
 
 def _kind(descriptor: int) -> int:
-    """The magic number of a file system: the first word of `struct statfs`."""
+    """The magic number of the store's file system: the first word of `struct statfs`."""
     found = (ctypes.c_long * 64)()
     return 0 if _libc.fstatfs(descriptor, found) else found[0] & 0xFFFFFFFF
 
 
 def _dirty() -> int:
-    """The bytes of all file systems that the kernel has not written to disk yet."""
+    """The bytes of all file systems that Linux has not written to disk yet: what forcing the store's whole disk would
+    write."""
     try:
         descriptor = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -44,8 +44,8 @@ def expiry(fields: Mapping[str, Any]) -> float | None:
 
 
 def read_description(file: Path) -> tuple[dict[str, Any], float]:
-    """The fields of a description file and its mtime in Unix seconds. A missing or damaged file has no fields: a
-    crash of the machine may damage one."""
+    """The fields of a stored array's description file and its mtime in Unix seconds. A missing or damaged file has no
+    fields: a crash of the machine may damage one."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

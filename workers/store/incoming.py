@@ -17,7 +17,8 @@ _READ_AT_ONCE = 1 << 20  # bytes of an output that is proven
 
 
 class IncomingResult:
-    """A job result that is being received. It is moved to its place in the store once it is whole."""
+    """A job result that is being received from a worker on another host. It is moved to its place in the store once it
+    is whole."""
 
     def __init__(self, uploads: Path, place: Path, owner: str, keys: StoreKeys, kept_free: int) -> None:
         self._place, self._owner, self._keys, self._kept_free = place, owner, keys, kept_free
@@ -25,12 +26,13 @@ class IncomingResult:
         self._directory.mkdir(mode=0o700)
 
     def writer(self, file: str, dtype: DType, shape: tuple[int, ...]) -> NpyWriter:
-        """Begin the array file of one output; the writer's `finish` returns the array's id."""
+        """Begin the array file of one output of the received result; the writer's `finish` returns the array's id."""
         info = ArrayInfo(dtype, shape)
         return NpyWriter(self._directory / file, info, self._keys.array_mac(self._owner, info), self._kept_free)
 
     def move(self, document: str) -> bool:
-        """Add `result.json` and move the result to its place. False if the attempt has a result already.
+        """Add `result.json` and move the received result to its place in the store. False if the attempt has a result
+        already.
 
         Nothing replaces a result that may be committed. One that a power cut damaged was never committed: it is
         replaced.
@@ -45,7 +47,7 @@ class IncomingResult:
             return self._moved()
 
     def _moved(self) -> bool:
-        """Move the directory to the result's place; False if a directory with files is there."""
+        """Move the received directory to the result's place in the store; False if a directory with files is there."""
         try:
             self._directory.rename(self._place)
         except OSError as error:
@@ -72,5 +74,5 @@ class IncomingResult:
         return True
 
     def discard(self) -> None:
-        """Delete the received files, unless they were moved."""
+        """Delete the received result's files, unless they were moved to their place in the store."""
         shutil.rmtree(self._directory, ignore_errors=True)

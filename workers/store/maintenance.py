@@ -41,7 +41,8 @@ class Sweep:
         self._now = time.time()
 
     def run(self) -> int:
-        """Delete expired arrays that no live job reads, stale uploads and orphaned results; returns how many."""
+        """Delete the store's expired arrays that no live job reads, stale uploads and orphaned results; returns how
+        many."""
         removed = 0
         for upload in chain((self._root / "uploads").iterdir(), (self._root / "ahead").iterdir()):
             if modified_at(upload) < self._now - ABANDONED_SECONDS:
@@ -82,7 +83,7 @@ class Sweep:
         return removed
 
     def _is_read(self, owner: str, array_id: str, over_for: float) -> bool:
-        """Whether a live job may read an array that expired `over_for` seconds ago.
+        """Whether a live job may read a stored array that expired `over_for` seconds ago, so that the sweep leaves it.
 
         While Redis is away the usage table answers, which records the inputs of a job before the job is queued. No job
         can be queued with an expired array, except one that was checked just before the array expired.
@@ -121,7 +122,7 @@ def recount(root: Path, usage: Usage) -> None:
 
 
 def taken(directory: Path) -> int:
-    """The disk space of a result in bytes; 0 if it is gone. A file that is also an array counts half here."""
+    """The disk space of a stored result in bytes; 0 if it is gone. A file that is also an array counts half here."""
     total = 0
     with suppress(FileNotFoundError):
         for entry in os.scandir(directory):
@@ -132,7 +133,7 @@ def taken(directory: Path) -> int:
 
 
 def _end(file: Path) -> float:
-    """The expiry time of an array, in Unix seconds."""
+    """The expiry time of a stored array, in Unix seconds."""
     fields, changed_at = read_description(file.with_suffix(".json"))
     expires_at = expiry(fields)
     if expires_at is None:  # no description: in the middle of a publication, after a crash, or damaged

@@ -33,12 +33,12 @@ _DTYPE: dict[str, DType] = {_DESCR[dtype][1:]: dtype for dtype in DTYPES}  # by 
 
 
 class Malformed(ValueError):
-    """The bytes are not the header of an .npy file, or of one with an unknown dtype."""
+    """The bytes are not the header of an array's .npy file, or of one with an unknown dtype."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """The parsed header of an .npy file: dtype, byte order, memory order and shape."""
+    """The parsed header of an array's .npy file: dtype, byte order, memory order and shape."""
 
     dtype: DType
     swapped: bool  # big-endian
@@ -47,7 +47,7 @@ class Header:
 
 
 def header(dtype: DType, shape: tuple[int, ...]) -> bytes:
-    """The header bytes of an .npy file, which come before its data."""
+    """The header bytes of a stored array's .npy file, which come before its data."""
     text = f"{{'descr': {_DESCR[dtype]!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     padding = -(len(MAGIC) + len(_VERSION) + 2 + len(text) + 1) % 64
     body = text.encode("latin1") + b" " * padding + b"\n"
@@ -55,7 +55,8 @@ def header(dtype: DType, shape: tuple[int, ...]) -> bytes:
 
 
 def read_header(data: bytes | bytearray | mmap) -> tuple[ArrayInfo, int]:
-    """The array description of one of our own .npy files, without NaN and infinity marks, and the offset of its data.
+    """The array description of one of the store's own .npy files, without NaN and infinity marks, and the offset of its
+    data.
 
     Raises ValueError when the file does not begin with a header made by `header`.
     """
@@ -69,7 +70,8 @@ def read_header(data: bytes | bytearray | mmap) -> tuple[ArrayInfo, int]:
 
 
 def header_size(head: bytes) -> int | None:
-    """The length of an .npy header, read from its first bytes; None if there are too few of them. Raises Malformed."""
+    """The length of the header of an array's .npy file, read from its first bytes; None if there are too few of them.
+    Raises Malformed."""
     if head[:6] != MAGIC[: len(head)]:
         raise Malformed("the body does not start with the npy magic string \\x93NUMPY")
     if len(head) < 8:
@@ -88,7 +90,7 @@ def header_size(head: bytes) -> int | None:
 
 @lru_cache(maxsize=256)  # jobs that come together have arrays of one shape
 def parse(head: bytes) -> Header:
-    """Parse a whole .npy header. Raises Malformed."""
+    """Parse the whole header of an array's .npy file. Raises Malformed."""
     prefix = 10 if head[6] == 1 else 12
     try:
         text = head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").lstrip(" \t")

@@ -24,8 +24,8 @@ _RESERVED_FROM = 256 << 10
 
 
 class NpyWriter:
-    """The writer of one .npy file. It hashes the numbers as they arrive, and `kept_free` bytes of the disk stay
-    free."""
+    """The writer of one .npy file in a store. It hashes the numbers as they arrive, and `kept_free` bytes of the disk
+    stay free."""
 
     def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int) -> None:
         self._info, self._mac, self._file, self._kept_free = info, mac, file, kept_free
@@ -37,8 +37,9 @@ class NpyWriter:
         self._stream: BinaryIO | None = None
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before they are flushed. Raises ValueError past
-        the size that the shape declares. The bytes are hashed at once, while they are in the processor's cache."""
+        """Append C-ordered little-endian bytes to the .npy file; they must not change before they are flushed. Raises
+        ValueError past the size that the shape declares. The bytes are hashed at once, while they are in the
+        processor's cache."""
         size = memoryview(chunk).nbytes
         if size > self._left:
             raise ValueError(
@@ -50,7 +51,7 @@ class NpyWriter:
         self._left -= size
 
     def flush(self) -> None:
-        """Write the bytes that were taken to the file. One thread may do so while another takes more."""
+        """Write the bytes that were taken to the .npy file on disk. One thread may do so while another takes more."""
         if self._stream is None:
             self._stream = self._file.open("x+b", buffering=0)  # (where it is emulated, a reservation reads)
         while self._taken:
@@ -63,7 +64,7 @@ class NpyWriter:
             self._written += size
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
-        """Reserve disk space for the next bytes of the file. It is only advice to the file system, but a full disk
+        """Reserve disk space for the next bytes of the .npy file. It is only advice to the file system, but a full disk
         refuses it. At most twice what came is reserved: an upload that stops in the middle holds little of the disk."""
         ahead = min(self._written + 2 * size, _RESERVED_AT_ONCE)  # so that few calls do
         stretch = min(max(size, ahead), self._size - self._written)
@@ -76,7 +77,8 @@ class NpyWriter:
             self._reserved = self._size  # the file system reserves nothing: do not ask again
 
     def finish(self) -> str:
-        """Write the rest and close the file; returns the array's id. Raises ValueError when bytes are missing."""
+        """Write the rest of the .npy file and close it; returns the array's id. Raises ValueError when bytes are
+        missing."""
         if self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
@@ -92,7 +94,7 @@ class NpyWriter:
 
 
 class Scratch:
-    """A temporary file, which is gone when it is closed. `kept_free` bytes of its disk stay free."""
+    """A temporary file of the store, which is gone when it is closed. `kept_free` bytes of its disk stay free."""
 
     def __init__(self, directory: Path, kept_free: int) -> None:
         self._directory, self._kept_free = directory, kept_free
@@ -105,7 +107,8 @@ class Scratch:
         self._file.write(chunk)
 
     def whole(self) -> BinaryIO:
-        """The file, with everything written and flushed. Call it only after at least one byte was written."""
+        """The store's temporary file, with everything written and flushed. Call it only after at least one byte was
+        written."""
         assert self._file is not None  # noqa: S101
         self._file.flush()
         return self._file
@@ -116,7 +119,8 @@ class Scratch:
 
 
 def _write(stream: BinaryIO, chunks: list[bytes | memoryview]) -> None:
-    """Write all chunks, in one call unless the kernel takes less: each call hands over the interpreter's lock."""
+    """Write all chunks to a file of the store, in one call unless the kernel takes less: each call hands over the
+    interpreter's lock."""
     written = os.writev(stream.fileno(), chunks)
     for chunk in chunks:
         rest = memoryview(chunk)[written:]

@@ -27,21 +27,22 @@ class StoredArray:
 
 
 class ArrayWriter(Protocol):
-    """The writer of one array. Use it as a context manager: leaving it without `commit` deletes what was written."""
+    """The writer of one array into a store. Use it as a context manager: leaving it without `commit` deletes what was
+    written."""
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before they are flushed. Raises ValueError past
-        the size that the shape declares. It never waits for a disk."""
+        """Append C-ordered little-endian bytes to the stored array; they must not change before they are flushed.
+        Raises ValueError past the size that the shape declares. It never waits for a disk."""
 
     def flush(self) -> None:
-        """Write the bytes that were taken to the disk. One thread may do so while another takes more."""
+        """Write the bytes that were taken to the store's disk. One thread may do so while another takes more."""
 
     def scratch(self) -> Scratch:
-        """A temporary file for as many bytes as the array has, which counts as stored while the array is written.
-        Raises QuotaPassed and StoreFull."""
+        """A temporary file of the store for as many bytes as the array has, which counts as stored while the array is
+        written. Raises QuotaPassed and StoreFull."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
-        """Publish the array under its id; raises ValueError when bytes are missing."""
+        """Publish the array in the store under its id; raises ValueError when bytes are missing."""
 
     def __enter__(self) -> "ArrayWriter": ...
 
@@ -54,8 +55,8 @@ class WorkerStore(Protocol):
     def at_hand(
         self, jobs: Sequence[tuple[JobRequest, int]], tokens: Mapping[str, str]
     ) -> AbstractContextManager[None]:
-        """A context in which the inputs of these attempts are at the paths that `path` returns, with room for the
-        results.
+        """A context in which the store has the inputs of these attempts at the paths that `path` returns, with room for
+        the results.
 
         An input that cannot be had is not found. Waits as long as it takes. `tokens` are the tokens of the attempts'
         claims, by result name: a store behind the API needs them, also when results are finished.
@@ -64,22 +65,22 @@ class WorkerStore(Protocol):
     def find(self, owner: str, array_id: str) -> StoredArray | None: ...
 
     def path(self, owner: str, array_id: str) -> Path:
-        """The path of the array's .npy file. Raises FileNotFoundError if it is gone, and OSError with ESTALE if the API
-        does not give it to this attempt."""
+        """The path at which a worker reads the array's .npy file. Raises FileNotFoundError if it is gone, and OSError
+        with ESTALE if the API does not give it to this attempt."""
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
-        """The array id that these bytes have as an array of this owner."""
+        """The array id that these bytes have as a stored array of this owner."""
 
     def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:
-        """Make the result directory of one attempt, which is empty or holds these empty files. A Succeeded outcome
-        carries its name (`Path.name`)."""
+        """Make the store's result directory of one attempt, which is empty or holds these empty files. A Succeeded
+        outcome carries its name (`Path.name`)."""
 
     def make_ahead(self, files: Sequence[str]) -> None:
-        """Make the directory that the next `new_result` will need in advance, while no job waits."""
+        """Make in advance the result directory that the next `new_result` will need, while no job waits."""
 
     def result(self, name: str) -> Path:
-        """A result's directory: `result.json` (workers.queue.protocol.ResultDocument) and one .npy file per array
-        output."""
+        """A result's directory in the store: `result.json` (workers.queue.protocol.ResultDocument) and one .npy file
+        per array output."""
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
         """Make whole results as durable as the store promises, and return the errors of those that are not kept.
@@ -88,18 +89,18 @@ class WorkerStore(Protocol):
         """
 
     def delete_result(self, name: str, token: str = "") -> None:
-        """Delete an attempt's result. A store behind the API deletes it if `token` is its claim's, and else sweeps it
-        later."""
+        """Delete an attempt's result from the store. A store behind the API deletes it if `token` is its claim's, and
+        else sweeps it later."""
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
-        """Delete secret input arrays of a finished job, which no live job reads."""
+        """Delete from the store the secret input arrays of a finished job, which no live job reads."""
 
     @property
     def mac_of(self) -> Callable[[str], str] | None:
         """The function for keyed digests of texts. It needs the store's secret; None if that is on another host."""
 
     def require_room(self, size: int) -> None:
-        """Raise OSError if `size` more bytes would use disk space that is kept free."""
+        """Raise OSError if `size` more bytes would use space that is kept free on the store's disk."""
 
     def trouble(self) -> str | None:
         """Why the store allows no claim of a job now; None if it does. Never waits."""
@@ -114,57 +115,58 @@ class Store(WorkerStore, Protocol):
     def writer(
         self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
     ) -> ArrayWriter:
-        """Begin an array. A unique array gets an id of its own even if the same content is stored already. Raises
-        QuotaPassed, StoreFull and OSError if there is no room for it."""
+        """Begin an array in the API's store. A unique array gets an id of its own even if the same content is stored
+        already. Raises QuotaPassed, StoreFull and OSError if there is no room for it."""
 
     def info_of(self, owner: str, array_id: str) -> ArrayInfo | None:
-        """The description of a stored array, expired or not: a live job may read it until it is deleted."""
+        """The store's description of an array, expired or not: a live job may read it until it is deleted."""
 
     def there(self, owner: str, array_id: str) -> bool:
-        """Whether an array that was found a moment ago has not been deleted since."""
+        """Whether an array that was found in the store a moment ago has not been deleted since."""
 
     def intact(self, owner: str, array_id: str) -> bool:
-        """Whether an array's content still matches its id. Reads all of it."""
+        """Whether a stored array's content still matches its id. Reads all of it."""
 
     @property
     def mac_of(self) -> Callable[[str], str]: ...
 
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
-        """Delete an array if `unread` returns true; returns whether one was deleted. While `unread` runs, nobody can
-        publish an array of the owner."""
+        """Delete an array from the store if `unread` returns true; returns whether one was deleted. While `unread`
+        runs, nobody can publish an array of the owner."""
 
     def alone(self, owner: str) -> AbstractContextManager[None]:
-        """The exclusive lock of an owner's arrays: nobody else publishes or deletes one meanwhile. Raises
+        """The exclusive lock of an owner's arrays in the store: nobody else publishes or deletes one meanwhile. Raises
         FileNotFoundError for an owner who never had an array."""
 
     def incoming(self, name: str, owner: str) -> IncomingResult:
-        """Begin to receive the result of one of the owner's jobs from a worker on another host."""
+        """Begin to receive into the store the result of one of the owner's jobs from a worker on another host."""
 
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
-        """Publish a result's file as an array of its owner (a hard link, no copy)."""
+        """Publish a stored result's file as an array of its owner (a hard link, no copy)."""
 
     def rows(self, name: str, count: int, row_bytes: int) -> Rows:
-        """The matrix of that name whose rows arrive one by one; whoever begins it deletes it."""
+        """The stored matrix of that name whose rows arrive one by one; whoever begins it deletes it."""
 
     def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
-        """Delete expired arrays that no live job reads, stale uploads and orphaned results; returns how many.
-        `in_use` asks Redis whether a live job reads an array; it returns None if Redis does not answer."""
+        """Delete the store's expired arrays that no live job reads, stale uploads and orphaned results; returns how
+        many. `in_use` asks Redis whether a live job reads an array; it returns None if Redis does not answer."""
 
     def recount(self) -> None:
         """Recount the stored bytes by the files. Raises StoreFull if the usage table cannot be written."""
 
     def promise(self, request: JobRequest, size: int) -> None:
-        """Reserve room for the result of a job that is about to be queued. Raises QuotaPassed and StoreFull."""
+        """Reserve room in the store for the result of a job that is about to be queued. Raises QuotaPassed and
+        StoreFull."""
 
     def require(self, owner: str, size: int) -> None:
-        """Raise QuotaPassed, StoreFull or OSError if there is no room for `size` bytes."""
+        """Raise QuotaPassed, StoreFull or OSError if the store has no room for `size` bytes."""
 
     def ended(self, results: Mapping[str, str | None], *, measured: bool = True) -> None:
-        """Record jobs that ended, with their results. Reserved room that a result did not take is free after the next
-        `sync`. Results that are not measured count with the reserved size until a recount."""
+        """Record in the usage table the jobs that ended, with their results. Reserved room that a result did not take
+        is free after the next `sync`. Results that are not measured count with the reserved size until a recount."""
 
     def unended(self) -> Sequence[str]:
-        """The ids of jobs with reserved room that were not recorded as ended."""
+        """The ids of jobs with reserved room in the store that were not recorded as ended."""
 
     def sync(self) -> None:
         """Exchange the counts of stored bytes with other processes; call it every second."""
@@ -172,26 +174,26 @@ class Store(WorkerStore, Protocol):
     def arrays(
         self, owner: str, limit: int, before: tuple[float, str] | None = None
     ) -> Sequence[tuple[float, StoredArray]]:
-        """A page of the owner's arrays, newest first, with the time at which each was recorded. `before` is the time
-        and id of the last array of the page before."""
+        """A page of the owner's stored arrays, newest first, with the time at which each was recorded. `before` is the
+        time and id of the last array of the page before."""
 
     def unread(self, owner: str, array_id: str) -> bool:
-        """Whether it is certain, without asking Redis, that no live job reads the array."""
+        """Whether it is certain, without asking Redis, that no live job reads the stored array."""
 
     def stored(self, owner: str | None = None) -> tuple[int, int]:
-        """The bytes that an owner, or all owners together, store, and the limit."""
+        """The stored bytes of an owner, or of all owners together, and their quota."""
 
     def disk(self) -> tuple[int, int]:
         """The free bytes of the store's disk, and how many of them are kept free."""
 
 
 def result_name(job_id: str, attempt: int) -> str:
-    """The name of an attempt's result directory, known before the attempt has written anything."""
+    """The name of an attempt's result directory in the store, known before the attempt has written anything."""
     return f"{job_id}.{attempt}"
 
 
 def attempt_of(name: str) -> tuple[str, int]:
-    """The job id and the attempt number in a result's name. Raises ValueError for anything else."""
+    """The job id and the attempt number in the name of a stored result. Raises ValueError for anything else."""
     if not _RESULT_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a result")
     job_id, _, attempt = name.rpartition(".")

@@ -31,14 +31,14 @@ class Closed(Exception):
 
 
 class Rows:
-    """A matrix of `count` rows of `row_bytes` bytes each, in `file`."""
+    """A stored matrix of `count` rows of `row_bytes` bytes each, in `file`."""
 
     def __init__(self, file: Path, count: int, row_bytes: int, *, forced: bool, kept_free: int = 0) -> None:
         self.file = file
         self._count, self._row_bytes, self._forced, self._kept_free = count, row_bytes, forced, kept_free
 
     def begin(self) -> None:
-        """Make the matrix's file, unless it exists."""
+        """Make the stored matrix's file, unless it exists."""
         if self.file.exists():
             return
         fresh = self.file.with_name(secrets.token_hex(16))
@@ -51,8 +51,8 @@ class Rows:
             fresh.unlink(missing_ok=True)
 
     def open(self, number: int) -> "Row":
-        """Lock a row for writing, until it is closed or its process ends. Raises RowTaken while another caller holds
-        it."""
+        """Lock a row of the matrix's file for writing, until it is closed or its process ends. Raises RowTaken while
+        another caller holds it."""
         start = _START + number * self._row_bytes
         descriptor = os.open(self.file, os.O_RDWR | os.O_CLOEXEC)
         lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, start, self._row_bytes, 0)  # struct flock
@@ -66,7 +66,8 @@ class Rows:
         return Row(descriptor, start, self._row_bytes, forced=self._forced, kept_free=self._kept_free)
 
     def close(self, keep: Sequence[int], dtype: DType, shape: tuple[int, int]) -> list[int]:
-        """Close the matrix and turn the rows to keep into the array; returns the number of the row at each place.
+        """Close the matrix's file and turn the rows to keep into the stored array; returns the number of the row at
+        each place.
 
         Every row has to be written by then: an upload that still runs ends with Closed. Only as many rows are moved
         as are missing among the first.
@@ -115,8 +116,8 @@ class Row:
         self._written = 0
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Append pieces to the row. Raises ValueError past the row's length, Closed once the matrix is closed, and
-        OSError if there is no room."""
+        """Append pieces to the row of the matrix's file. Raises ValueError past the row's length, Closed once the
+        matrix is closed, and OSError if there is no room."""
         length = sum(map(len, pieces))
         if self._written + length > self._size:
             raise ValueError(f"{self._written + length} bytes are more than the row's {self._size}")
@@ -133,7 +134,8 @@ class Row:
             os.fsync(self._descriptor)
 
     def erase(self) -> None:
-        """Overwrite what was written with zeros, unless the matrix is closed and the place holds another row."""
+        """Overwrite with zeros what was written to the matrix's file, unless the matrix is closed and the place holds
+        another row."""
         with suppress(Closed), self._open():
             for at in range(0, self._written, _PIECE):
                 _write(self._descriptor, [bytes(min(_PIECE, self._written - at))], self._start + at)
@@ -143,7 +145,8 @@ class Row:
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        """Hold a shared lock that keeps `Rows.close` from beginning. Raises Closed after it has begun."""
+        """Hold a shared lock of the matrix's file that keeps `Rows.close` from beginning. Raises Closed after it has
+        begun."""
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
         try:
             if os.pread(self._descriptor, 1, 0) != b"\0":
@@ -154,8 +157,8 @@ class Row:
 
 
 def arranged(keep: Sequence[int]) -> list[int]:
-    """The number of the row at each place of the final array: rows that fit where they are stay, and the last rows fill
-    the gaps."""
+    """The row number for each place of the final array file: rows that fit where they are stay; the last rows fill the
+    gaps."""
     kept = set(keep)
     last = iter(sorted(row for row in kept if row >= len(kept)))
     return [place if place in kept else next(last) for place in range(len(kept))]

@@ -30,11 +30,12 @@ class StoreKeys:
         return blake3(text.encode(), key=self._record_key).hexdigest()
 
     def directory(self, owner: str) -> str:
-        """The name of an owner's directory. It is a digest, since an owner's id may hold anything, "../" included."""
+        """The name of an owner's directory in the store. It is a digest, since an owner's id may hold anything, "../"
+        included."""
         return self._keyed(b"directory|", owner).hex()[:32]
 
     def array_mac(self, owner: str, info: ArrayInfo) -> blake3:
-        """The keyed hash of an array, which becomes the array's id once it was updated with the content."""
+        """The store's keyed hash of an array, which becomes the array's id once it was updated with the content."""
         described = f"{info.dtype}|{','.join(str(length) for length in info.shape)}|"
         return blake3(described.encode(), key=self._keyed(b"owner|", owner))
 

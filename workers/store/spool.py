@@ -69,7 +69,7 @@ class SpoolStore(ArrayFiles):
         jobs: Sequence[tuple[JobRequest, int]],  # noqa: ARG002
         tokens: Mapping[str, str],  # noqa: ARG002
     ) -> AbstractContextManager[None]:
-        """An empty context: the inputs are on this machine already."""
+        """An empty context: the inputs are in the spool on this machine already."""
         return nullcontext()
 
     def mac_of(self, text: str) -> str:
@@ -81,7 +81,7 @@ class SpoolStore(ArrayFiles):
             self.delete(request.owner, array_id)
 
     def trouble(self) -> str | None:
-        """Why nothing should be stored now: the disk has no more free than what is kept free."""
+        """Why nothing should be stored now: the spool's disk has no more free than what is kept free."""
         if free(self._root) >= self._kept_free:
             return None
         return f"The disk of the store has less free than is kept for Redis and the ledger, {self._kept_free} bytes"
@@ -162,8 +162,8 @@ class SpoolStore(ArrayFiles):
         return directory
 
     def make_ahead(self, files: Sequence[str]) -> None:
-        """Make a result directory with these empty files, for the next result. A file system takes longer to find room
-        for new files than to write small contents into them."""
+        """Make a result directory with these empty files in the spool, for the next result. A file system takes longer
+        to find room for new files than to write small contents into them."""
         place = self._ahead(files)
         if place.exists():
             return
@@ -177,18 +177,18 @@ class SpoolStore(ArrayFiles):
             shutil.rmtree(made, ignore_errors=True)
 
     def _ahead(self, files: Sequence[str]) -> Path:
-        """The path of the directory made in advance. It changes every half day, so that none in use is swept after a
-        day."""
+        """The path of the spool's directory made in advance. It changes every half day, so that none in use is swept
+        after a day."""
         return self._root / "ahead" / f"{int(time.time() / maintenance.ABANDONED_SECONDS * 2)}.{'+'.join(files)}"
 
     def result(self, name: str) -> Path:
-        """The directory of one attempt's result. Raises ValueError for a name that is not one."""
+        """The spool's directory of one attempt's result. Raises ValueError for a name that is not one."""
         attempt_of(name)
         return self._root / "results" / name
 
     def incoming(self, name: str, owner: str) -> IncomingResult:
-        """Begin to receive a result from another host. It is moved to the path that `result` returns once it is
-        whole."""
+        """Begin to receive a result from another host into the spool. It is moved to the path that `result` returns
+        once it is whole."""
         return IncomingResult(self._root / "uploads", self.result(name), owner, self._keys, self._kept_free)
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
@@ -208,7 +208,8 @@ class SpoolStore(ArrayFiles):
             self._force(self._root / "results")
 
     def rows(self, name: str, count: int, row_bytes: int) -> Rows:
-        """The matrix of that name whose rows arrive one by one. Raises ValueError for a name that is not plain."""
+        """The spool's matrix of that name whose rows arrive one by one. Raises ValueError for a name that is not
+        plain."""
         if not _PLAIN.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a matrix")
         file = self._root / "rows" / f"{name}.npy"

@@ -78,7 +78,7 @@ class Quota:
 
 
 class QuotaPassed(Exception):
-    """The owner's quota does not allow so many bytes more."""
+    """The owner's quota of stored bytes does not allow so many more."""
 
 
 class StoreFull(Exception):
@@ -86,7 +86,7 @@ class StoreFull(Exception):
 
 
 def on_disk(size: int) -> int:
-    """The bytes of disk that a file of this size takes."""
+    """The bytes of disk that a stored file of this size takes."""
     return -(-size // BLOCK) * BLOCK
 
 
@@ -109,7 +109,7 @@ class Usage:
         self._looked_at = 0.0
 
     def used(self, owner: str) -> int:
-        """The bytes that the owner stores, is writing, or has reserved for results."""
+        """The bytes that the owner stores, is writing to the store, or has reserved there for results."""
         with self._lock:
             return self._by_owner.get(owner, 0) + self._added[owner]
 
@@ -118,27 +118,29 @@ class Usage:
             return sum(self._by_owner.values()) + self._added.total()
 
     def begin(self, owner: str, size: int) -> None:
-        """Count bytes that are about to be written. Raises QuotaPassed and StoreFull. Never waits for the table."""
+        """Count bytes that are about to be written to the store. Raises QuotaPassed and StoreFull. Never waits for the
+        table."""
         with self._lock:
             if (why := self._over(owner, size)) is not None:
                 raise why
             self._added[owner] += size
 
     def end(self, owner: str, size: int) -> None:
-        """Stop counting bytes of `begin`: they are counted as an array now, or were deleted."""
+        """Stop counting bytes of `begin` in the store: they are counted as an array now, or were deleted."""
         with self._lock:
             self._added[owner] -= size
 
     def add_array(self, owner: str, array_id: str, size: int, created_at: float) -> None:
-        """Record a published array, with a time in whole seconds: it may be the output of a private job."""
+        """Record a published array in the usage table, with a time in whole seconds: it may be the output of a private
+        job."""
         self._change(owner, size, _ADD_ARRAY, (owner, array_id, size, created_at, 1))
 
     def remove_array(self, owner: str, array_id: str) -> None:
         self._change(owner, 0, _REMOVE_ARRAY, (owner, array_id))
 
     def add_job(self, owner: str, job_id: str, size: int, inputs: Iterable[str]) -> None:
-        """Reserve room for the result of a job that is about to be queued, and record its input arrays. Raises
-        QuotaPassed and StoreFull."""
+        """Reserve room in the store for the result of a job that is about to be queued, and record its input arrays.
+        Raises QuotaPassed and StoreFull."""
         self.require(owner, size)
         row: _Job = (job_id, owner, size, time.time(), " ".join(inputs))
         with self._lock:
@@ -158,8 +160,8 @@ class Usage:
             self._added[owner] += size - (0 if before is None else before[2])
 
     def end_jobs(self, sizes: Mapping[str, int | None]) -> None:
-        """Record jobs that ended, with the sizes of their results: 0 without a result, None to count the reserved
-        size."""
+        """Record in the usage table jobs that ended, with the sizes of their results: 0 without a result, None to count
+        the reserved size."""
         with self._lock:
             for job_id, size in sizes.items():
                 row = self._jobs.pop(job_id, None)
@@ -173,8 +175,8 @@ class Usage:
                     self._jobs[job_id] = (job_id, owner, taken, created_at, None)
 
     def sync(self) -> None:
-        """Move this process' counts to the table, and read those of the others. Raises StoreFull if the table cannot be
-        used; the counts then stay in memory."""
+        """Move this process' counts of stored bytes to the usage table, and read those of the others. Raises StoreFull
+        if the table cannot be used; the counts then stay in memory."""
         with self._table_lock:
             with self._lock:
                 changes, jobs, ends, journal = self._changes, self._jobs, self._ends, self._journal
@@ -206,13 +208,13 @@ class Usage:
                 Path(journal.name).unlink(missing_ok=True)
 
     def live_jobs(self) -> list[str]:
-        """The ids of jobs that are not recorded as ended, without those that are just being queued."""
+        """The ids of jobs that the usage table does not record as ended, without those that are just being queued."""
         rows = self._read("SELECT id FROM jobs WHERE inputs NOTNULL AND created_at < ?", time.time() - _YOUNG)
         return [job_id for (job_id,) in rows]
 
     def unread(self, owner: str, array_id: str) -> bool:
-        """Whether it is certain that no live job reads an array: every job that ever named it was recorded, and all of
-        them are recorded as ended. Raises StoreFull if the table cannot be read."""
+        """Whether it is certain that no live job reads a stored array: every job that ever named it is recorded as
+        ended. Raises StoreFull if the table cannot be read."""
         with suppress(StoreFull):
             self.sync()
         with self._lock:
@@ -227,8 +229,8 @@ class Usage:
         return not self._read("SELECT 1 FROM jobs WHERE owner = ? AND instr(inputs, ?) LIMIT 1", owner, array_id)
 
     def arrays(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> list[tuple[float, str]]:
-        """A page of the owner's arrays, newest first: the creation time and id of each. `before` is the last of the
-        page before."""
+        """A page of the owner's stored arrays, newest first: the creation time and id of each. `before` is the last of
+        the page before."""
         if before is None:
             query = "SELECT created_at, id FROM arrays WHERE owner = ? ORDER BY created_at DESC, id DESC LIMIT ?"
             return self._read(query, owner, limit)
@@ -294,7 +296,8 @@ class Usage:
             self._added[owner] += size
 
     def require(self, owner: str, size: int) -> None:
-        """Raise QuotaPassed or StoreFull if `size` more bytes would pass a limit, by the counts known now."""
+        """Raise QuotaPassed or StoreFull if `size` more bytes would pass a quota of the store, by the counts known
+        now."""
         if self._over(owner, size) is None:
             return
         if time.monotonic() - self._looked_at > _AGAIN:
@@ -315,7 +318,8 @@ class Usage:
         return None
 
     def _take_over(self, now: float) -> None:
-        """Move the journal files of killed processes to the table: a living process moves its own within seconds."""
+        """Move the journal files of killed processes to the usage table: a living process moves its own within
+        seconds."""
         for file in self._folder.glob("*.jobs"):
             with suppress(FileNotFoundError):
                 if file.stat().st_mtime > now - _YOUNG:
@@ -342,7 +346,7 @@ class Usage:
         jobs: Iterable[_Job] = (),
         ends: Mapping[str, int | None] = MappingProxyType({}),
     ) -> None:
-        """Apply changes of arrays and jobs to the table, in one transaction."""
+        """Apply changes of arrays and jobs to the usage table, in one transaction."""
         table.execute("BEGIN IMMEDIATE")
         try:
             for statement, row in changes:
@@ -380,7 +384,8 @@ class Usage:
         return table
 
     def _unusable(self, error: sqlite3.Error) -> StoreFull:
-        """The StoreFull to raise in place of an SQLite error. Closes the table, and deletes a damaged file of it."""
+        """The StoreFull to raise in place of an SQLite error of the usage table. Closes the table, and deletes a
+        damaged file of it."""
         self._close()
         if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             log.warning("%s is damaged (%s) and is made again", self._folder / "table.db", error)

@@ -51,11 +51,11 @@ class Refused(Exception):
 
 
 class ApiAway(Exception):
-    """The API does not answer, or its answer is not final."""
+    """The API does not answer the remote store, or its answer is not final."""
 
 
 class ApiClient:
-    """The HTTP client for `/v1/worker`. Requests that must be answered are repeated until they are."""
+    """The remote store's HTTP client for `/v1/worker`. Requests that must be answered are repeated until they are."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = f"{url.rstrip('/')}/v1/worker"
@@ -77,19 +77,19 @@ class ApiClient:
             self._made.close()
 
     def greet(self) -> None:
-        """Raises ApiAway."""
+        """Ask over HTTP whether the API answers and takes this worker's key. Raises ApiAway."""
         self._once("GET", "")
 
     def delete(self, what: str, token: str = "") -> None:
-        """Raises ApiAway."""
+        """Have the API delete a result or secret inputs, by one HTTP request. Raises ApiAway."""
         with suppress(Refused):
             self._once("DELETE", f"/{what}", headers={CLAIM: token})
 
     def fetch_small(
         self, wanted: Sequence[str], tokens: Mapping[str, str]
     ) -> list[tuple[ArrayInfo, memoryview] | None]:
-        """Fetch small inputs in one request, each with its description; None for an input that must be fetched
-        alone."""
+        """Fetch small inputs over HTTP in one request, each with its description; None for an input that must be
+        fetched alone."""
         inputs = tuple((attempt, name) for attempt, _, name in (at.partition("/") for at in wanted))
         claims = {attempt: tokens[attempt] for attempt, _ in inputs}
         body = WantedInputs(inputs=inputs, claims=claims).model_dump_json().encode()
@@ -108,7 +108,8 @@ class ApiClient:
         return found
 
     def fetch(self, at: str, tokens: Mapping[str, str], file: BinaryIO, make_room: Callable[[], None]) -> ArrayInfo:
-        """Download an input into a file, and resume after a broken connection. Raises Refused and OSError."""
+        """Download an input from the API into a file, and resume after a broken connection. Raises Refused and
+        OSError."""
 
         def go_on() -> ArrayInfo:
             have = file.tell()
@@ -128,7 +129,7 @@ class ApiClient:
         return self._patiently(go_on)
 
     def send(self, directories: Sequence[Path], tokens: Mapping[str, str]) -> dict[str, Refused]:
-        """Send results, and return those that were refused. Raises Refused and OSError."""
+        """Send results to the API, and return those that it refused. Raises Refused and OSError."""
         documents = [
             ResultDocument.model_validate_json((directory / "result.json").read_bytes()) for directory in directories
         ]

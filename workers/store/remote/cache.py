@@ -18,7 +18,7 @@ from warpdesk_server.workers.store.protocol import StoredArray
 
 @dataclass(frozen=True)
 class HeldInput:
-    """An input that is at hand: its open file, or the error for which there is none."""
+    """An input that was fetched over HTTP: its open file, or the error for which there is none."""
 
     file: BinaryIO | None = None
     stored: StoredArray | None = None
@@ -26,7 +26,8 @@ class HeldInput:
 
 
 class InputCache:
-    """The input cache of one boot of the machine, with files named by the digits of the array ids."""
+    """The remote store's cache of inputs for one boot of the machine, with files named by the digits of the array
+    ids."""
 
     def __init__(self, folder: Path, most_bytes: int, seconds: float) -> None:
         # A cache outlives no boot: after a power cut a file may have the right length and other bytes.
@@ -36,7 +37,7 @@ class InputCache:
             directory.mkdir(mode=0o700, exist_ok=True)
 
     def add(self, name: str, file: Path, info: ArrayInfo) -> None:
-        """Move a file that is whole into the cache."""
+        """Move a whole file from the API into the cache of inputs."""
         (self._folder / f"{name}.json").write_text(json.dumps(asdict(info)))
         file.replace(self._folder / f"{name}.npy")
 
@@ -57,7 +58,8 @@ class InputCache:
         return None
 
     def evict(self, most: int | None = None) -> None:
-        """Delete inputs that were not used for long, and then the oldest until the rest is within the limit.
+        """Delete cached inputs of the API that were not used for long, and then the oldest until the rest is within the
+        limit.
 
         A process that has one open can still read it.
         """
@@ -78,7 +80,7 @@ class InputCache:
         self.evict(0)
 
     def delete_earlier(self) -> None:
-        """Delete the caches of earlier boots of the machine."""
+        """Delete the remote store's caches of earlier boots of the machine."""
         for cache in self._folder.parent.iterdir():
             if cache != self._folder:
                 shutil.rmtree(cache, ignore_errors=True)

@@ -18,7 +18,8 @@ _PARTING = 5.0  # seconds that the last errands may take
 
 
 class BackgroundErrands:
-    """A thread that checks whether the API answers, runs errands that no caller waits for, and cleans up.
+    """A thread of a remote store that checks whether the API answers, runs errands that no caller waits for, and cleans
+    up.
 
     It is started when it is first needed.
     """

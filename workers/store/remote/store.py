@@ -36,7 +36,7 @@ log = logging.getLogger("warpdesk.store")
 
 
 class RemoteStore:
-    """A worker's store, through the API of `settings.api_url`. The parent and the child have one each."""
+    """A worker's store over HTTP, through the API of `settings.api_url`. The parent and the child have one each."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._secret = {
@@ -62,7 +62,8 @@ class RemoteStore:
 
     @contextmanager
     def at_hand(self, jobs: Sequence[tuple[JobRequest, int]], tokens: Mapping[str, str]) -> Iterator[None]:
-        """Fetch the inputs of these attempts, and let go of them afterwards. Waits for the API as long as it takes."""
+        """Fetch the inputs of these attempts from the API, and let go of them afterwards. Waits for the API as long as
+        it takes."""
         self._tokens = tokens
         wanted: dict[tuple[str, str], tuple[str, bool]] = {}
         for request, attempt in jobs:
@@ -81,11 +82,12 @@ class RemoteStore:
             self._cache.evict()
 
     def find(self, owner: str, array_id: str) -> StoredArray | None:
-        """The description of an input that was fetched; None if it was not."""
+        """The description of an input that was fetched from the API; None if it was not."""
         return self._inputs.get((owner, array_id), HeldInput()).stored
 
     def path(self, owner: str, array_id: str) -> Path:
-        """The path of an input that was fetched. Raises FileNotFoundError, and OSError if there was no room for it."""
+        """The path of an input that was fetched from the API. Raises FileNotFoundError, and OSError if there was no
+        room for it."""
         held = self._inputs.get((owner, array_id), HeldInput())
         if held.error is not None:
             raise held.error
@@ -96,11 +98,11 @@ class RemoteStore:
     # Results.
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:  # noqa: ARG002
-        """The placeholder for an array id that only the API can compute."""
+        """The placeholder for an output's array id, which only the API behind this remote store can compute."""
         return UNKNOWN_ID
 
     def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:  # noqa: ARG002
-        """An empty directory on this machine for the result of an attempt."""
+        """An empty directory on this machine for the result of an attempt, until it is sent to the API."""
         directory = self._own_run() / result_name(job_id, attempt)
         with suppress(FileNotFoundError):
             shutil.rmtree(directory)
@@ -108,18 +110,18 @@ class RemoteStore:
         return directory
 
     def require_room(self, size: int) -> None:
-        """Nothing is kept free on this machine's disk; that of the store is asked where results are sent."""
+        """Nothing is kept free on this machine's disk; that of the API's store is asked where results are sent."""
 
     def make_ahead(self, files: Sequence[str]) -> None:
-        """Sending a result takes longer than to make its files."""
+        """Do nothing: sending a result over HTTP takes longer than to make its files."""
 
     def result(self, name: str) -> Path:
-        """The directory of an attempt, which is on this machine until it is finished."""
+        """The directory of an attempt's result, which is on this machine until it is sent to the API."""
         attempt_of(name)
         return self._own_run() / name
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
-        """Send results, in one request, and delete them here. Waits for the API as long as it takes.
+        """Send results to the API, in one request, and delete them here. Waits for the API as long as it takes.
 
         The error of one whose attempt is not the one that runs any more is ESTALE.
         """
@@ -143,7 +145,8 @@ class RemoteStore:
         }
 
     def delete_result(self, name: str, token: str = "") -> None:
-        """Delete it here, also where a child left it that is gone; soon in the store, for who has its claim's token."""
+        """Delete a result here, also one that a dead child left; with its claim's token, soon in the API's store
+        too."""
         attempt_of(name)
         for directory in self._runs.glob(f"*/{name}"):
             shutil.rmtree(directory, ignore_errors=True)
@@ -162,7 +165,8 @@ class RemoteStore:
         return self._errands.trouble()
 
     def close(self) -> None:
-        """Do what waits for the API, for five seconds at most. The last process of this machine leaves nothing."""
+        """Do what waits for the API behind this store, for five seconds at most. The last process of this machine
+        leaves nothing."""
         self._errands.close()
         self._api.close()
         if self._run is not None:
@@ -178,7 +182,8 @@ class RemoteStore:
     # Files.
 
     def _fetch_all(self, wanted: Mapping[tuple[str, str], tuple[str, bool]]) -> None:
-        """Take inputs from the cache, fetch the small ones of the rest in one request, and the others in parallel."""
+        """Take inputs from the cache, fetch the small ones of the rest from the API in one request, and the others in
+        parallel."""
         for place, (_, private) in wanted.items():
             if not private and (cached := self._cache.find(place[1].removeprefix("blake3:"))) is not None:
                 self._inputs[place] = cached
@@ -202,7 +207,8 @@ class RemoteStore:
                 self._inputs.update(zip(missing, threads.map(fetch, missing), strict=True))
 
     def _keep(self, array_id: str, private: bool, write: Callable[[BinaryIO], ArrayInfo]) -> HeldInput:
-        """Write a fetched input into a file: one of the cache, or one without a name for a private input."""
+        """Write an input fetched from the API into a file: one of the cache, or one without a name for a private
+        input."""
         temporary = self._own_run() / secrets.token_hex(8)
         file = temporary.open("x+b", buffering=0)
         try:
@@ -229,7 +235,7 @@ class RemoteStore:
         return info
 
     def _tidy(self) -> None:
-        """Delete the files of processes that have ended, and the caches of earlier boots."""
+        """Delete the remote store's files of processes that have ended, and the caches of earlier boots."""
         self._cache.evict()
         self._cache.delete_earlier()
         for run in self._runs.iterdir():
@@ -242,7 +248,7 @@ class RemoteStore:
                     os.close(lock)
 
     def _own_run(self) -> Path:
-        """The locked directory in which this process writes until it ends."""
+        """The locked directory in which this process' remote store writes until it ends."""
         while self._run is None:
             path = self._runs / secrets.token_hex(8)
             path.mkdir(mode=0o700)
