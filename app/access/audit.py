@@ -65,8 +65,6 @@ class Audit:
 
         The act has happened already. If this cannot be written, the entry stays without an outcome, and the service's
         log has it.
-        The act has happened already. If this cannot be written, the entry stays without an outcome, and the service's
-        log has it.
         """
         try:
             self._write(entry, outcome)

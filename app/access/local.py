@@ -33,8 +33,6 @@ async def require_local(request: Request) -> None:
 
     A proxy that adds no header is detected by its user, if it runs as another one, as a system's proxy does. A page of
     another site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
-    A proxy that adds no header is detected by its user, if it runs as another one, as a system's proxy does. A page of
-    another site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
     """
     headers = request.headers
     host = headers.get("host", "").strip().lower()

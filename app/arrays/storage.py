@@ -96,7 +96,6 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
     """Delete expired arrays and results from the store, with or without Redis, as a task that runs as long as the API.
 
     What fails is tried again at the next sweep.
-    What fails is tried again at the next sweep.
     """
     try:
         await anyio.to_thread.run_sync(store.recount)
@@ -120,8 +119,6 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
 def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
     """A function for the sweep of arrays that says whether a live job reads an array; None if Redis cannot say.
 
-    After Redis failed once it is not asked again in this sweep. An array about to be deleted is forbidden first, so
-    that no job that reads it is enqueued in between.
     After Redis failed once it is not asked again in this sweep. An array about to be deleted is forbidden first, so
     that no job that reads it is enqueued in between.
     """

@@ -56,8 +56,6 @@ def read(body: bytes, order: Order) -> "list[array[float]]":
 
     A first row that holds a word is a header. Headers that begin like numbers count only if columns are chosen. Without
     a header, columns are named by numbers counted from 0. An empty cell is NaN.
-    A first row that holds a word is a header. Headers that begin like numbers count only if columns are chosen. Without
-    a header, columns are named by numbers counted from 0. An empty cell is NaN.
     """
     _require_few_cells(body, order)
     try:

@@ -138,7 +138,6 @@ def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> 
     """The body of an HTTP request as an instance of `model`, or a refusal that lists its errors.
 
     Parts of an error's location that are in `omit` are left out.
-    Parts of an error's location that are in `omit` are left out.
     """
     try:
         return model.model_validate(sent)

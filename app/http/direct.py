@@ -17,8 +17,6 @@ class DirectRoute(APIRoute):
 
     FastAPI resolves a function's dependencies again for each request, which is half the cost of a refusal. A function
     that needs anything else, such as a query parameter, is still called by FastAPI.
-    FastAPI resolves a function's dependencies again for each request, which is half the cost of a refusal. A function
-    that needs anything else, such as a query parameter, is still called by FastAPI.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -18,8 +18,6 @@ def keep_freed_memory() -> bool:
 
     A request body arrives in pieces of up to 1 MiB. Each is above malloc's threshold, so by default every piece is
     mapped as new zeroed pages. Their page faults cost more than all other work to receive an array.
-    A request body arrives in pieces of up to 1 MiB. Each is above malloc's threshold, so by default every piece is
-    mapped as new zeroed pages. Their page faults cost more than all other work to receive an array.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

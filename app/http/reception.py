@@ -139,8 +139,6 @@ class _Http(HttpToolsProtocol):
 
         All connections through a proxy have the proxy's address. So each connection of a trusted proxy (uvicorn's
         `FORWARDED_ALLOW_IPS`) counts by itself.
-        All connections through a proxy have the proxy's address. So each connection of a trusted proxy (uvicorn's
-        `FORWARDED_ALLOW_IPS`) counts by itself.
         """
         host, port = self.client or ("", 0)
         trusted = isinstance(self.app, ProxyHeadersMiddleware) and host in self.app.trusted_hosts

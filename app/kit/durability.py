@@ -34,8 +34,6 @@ def of_redis(connection: Redis) -> Durability:
 
     `always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some time
     or never; `unknown`: the server does not say.
-    `always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some time
-    or never; `unknown`: the server does not say.
     """
     try:
         found = connection.config_get("*append*")

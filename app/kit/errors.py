@@ -142,7 +142,6 @@ def refusal_of(error: Refused | DatabaseUnavailable, pointer: str | None = None)
     """Translate an error of privacy budgets or rounds into a refusal with an error code of the API.
 
     `pointer` is the JSON pointer to the error's own root in this request.
-    `pointer` is the JSON pointer to the error's own root in this request.
     """
     if isinstance(error, DatabaseUnavailable):
         return ledger_unavailable(reason_of(error))

@@ -19,7 +19,6 @@ async def in_time(threads: Threads, owner: str, call: Callable[[], T], patience:
     """Call the ledger's database for a route; refuse with `ledger-unavailable` after `patience` seconds.
 
     A call that hangs keeps its thread: there are few, and one owner has at most half of them.
-    A call that hangs keeps its thread: there are few, and one owner has at most half of them.
     """
     try:
         with anyio.fail_after(patience):

@@ -103,8 +103,6 @@ class Limits:
 
     `sentence` is the refusal's text. It keeps 10,000 token buckets. Full ones are forgotten first, which changes
     nothing, then those that were used longest ago.
-    `sentence` is the refusal's text. It keeps 10,000 token buckets. Full ones are forgotten first, which changes
-    nothing, then those that were used longest ago.
     """
 
     def __init__(self, rate: float, burst: int, sentence: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -145,7 +143,6 @@ class Shares:
     `whole`.
 
     `what` names the supply in a refusal, `owner` the kind of owner. It may be used by any thread.
-    `what` names the supply in a refusal, `owner` the kind of owner. It may be used by any thread.
     """
 
     def __init__(self, what: str, *, each: int, whole: int, owner: str = "key") -> None:
@@ -158,7 +155,6 @@ class Shares:
     def take(self, owner: str, amount: int = 1) -> "Share":
         """Take a share of the API's quota until the share is closed: `with shares.take(key.id):`.
 
-        Refused with 429 if the owner would hold too much, with 503 if all owners together would.
         Refused with 429 if the owner would hold too much, with 503 if all owners together would.
         """
         share = Share(self, owner)

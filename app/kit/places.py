@@ -10,7 +10,6 @@ class Places:
     """A fair semaphore for routes: it has `whole` places, of which one owner has at most `each`.
 
     A free place goes to the waiting owner who has the fewest. An owner's own requests are served in order of arrival.
-    A free place goes to the waiting owner who has the fewest. An owner's own requests are served in order of arrival.
     """
 
     def __init__(self, whole: int, each: int) -> None:

@@ -25,8 +25,6 @@ class Threads:
 
         A call that has not begun is dropped. (AnyIO's limiters stop counting an abandoned call, and start another
         thread.)
-        A call that has not begun is dropped. (AnyIO's limiters stop counting an abandoned call, and start another
-        thread.)
         """
         begun = False
 
