@@ -52,7 +52,7 @@ _ROOM = 20
 
 @dataclass
 class View:
-    """A view of the job queue and of Redis' memory, as they were last read."""
+    """The API's view of the job queue and of Redis' memory, as they were last read."""
 
     waiting: int = 0
     by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # with what this process enqueued since
@@ -60,7 +60,7 @@ class View:
     max_memory: int = 0  # 0: no limit
 
     def ahead(self, owner: str, priority: Priority) -> int:
-        """The number of queued jobs that workers claim before the owner's next one.
+        """The number of queued jobs, in the API's view of the queue, that workers claim before the owner's next one.
 
         Higher priorities come first. Within one priority, owners take turns.
         """
@@ -101,11 +101,12 @@ class Admission:
     # Questions of requests.
 
     def bounds(self, owner: str) -> Bounds:
-        """The limits of one owner in the queue. If there are API keys, part of the queue is left to other owners."""
+        """The limits of one owner in the queue, for admission control. If there are API keys, part of the queue is
+        left to other owners."""
         return Bounds(self._settings.max_queue, self._settings.max_live_jobs, shared=owner != LOCAL)
 
     def require_turn(self, owner: str) -> None:
-        """Refuse a submission that would wait too long for its turn in this API process."""
+        """Refuse a submission of a job that would wait too long for its turn in this API process."""
         seconds = self._until_turn(owner)
         self._require_room(self._turns, owner)
         if seconds > limits.TURN_SECONDS:
@@ -115,18 +116,19 @@ class Admission:
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _require_room(self, turns: Places, owner: str) -> None:
-        """Refuse a submission if the owner has as many in progress as there is room left for other owners."""
+        """Refuse a submission of a job if the owner has as many in progress as there is room left for other owners."""
         own, free = turns.present[owner], 2 * limits.SUBMISSIONS - turns.present.total()
         if own >= free:
             sentence = f"{own} submissions of the key are in progress, which is its share at the moment"
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _until_turn(self, owner: str) -> float:
-        """Seconds that a submission which arrives now would wait for its turn."""
+        """Seconds that a job's submission which arrives now would wait for its turn in this API process."""
         return max(0, self._turns.ahead(owner) - limits.TURNS + 1) / limits.TURNS * self._turn_took
 
     def admit(self, owner: str) -> None:
-        """Refuse a submission that the queue would refuse: it is full, out of memory, or the owner is at its quota."""
+        """Refuse a submission that would not be queued: the queue is full, Redis is out of memory, or the owner is
+        at its quota."""
         view = self._view
         if view.max_memory and view.memory >= self._settings.max_redis_memory * view.max_memory:
             raise self.memory()
@@ -137,7 +139,8 @@ class Admission:
             raise self.quota(live, free)
 
     def _meet(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
-        """Refuse a job whose deadline would pass before it is computed. Without a measured rate, no job is refused.
+        """Refuse a submission whose deadline would pass before its job is computed. Without a measured rate, none is
+        refused.
 
         `wait` is the seconds until the submission's turn. None: it has its turn, and `_on_their_way` counts its job.
         """
@@ -166,7 +169,8 @@ class Admission:
     async def turn(
         self, owner: str, priority: Priority, deadline_s: float | None, *, charging: bool = False
     ) -> AsyncIterator[None]:
-        """Wait for the submission's turn, and hold it in the block. Refuse a job whose deadline would pass meanwhile.
+        """Wait for the submission's turn in this API process, and hold it in the block. Refuse a job whose deadline
+        would pass meanwhile.
 
         Until the block ends, the submission counts as a job of the queue. Submissions that may wait for the ledger
         (`charging`) have turns of their own.
@@ -195,22 +199,24 @@ class Admission:
                 del self._on_their_way[owner, priority]
 
     def enqueued(self, owner: str, priority: Priority) -> None:
-        """Add a job that was just enqueued to the view, since the queue is read again only later."""
+        """Add a job that was just enqueued to the API's view of the queue, since that is read again only later."""
         self._view.count(owner, priority)
 
     def retry_after(self, queued: tuple[str, Priority] | None) -> str:
-        """The Retry-After header of a job that is not done. `queued` is the owner and priority of a queued job."""
+        """The Retry-After header of the response for a job that is not done. `queued` is the owner and priority of a
+        queued job."""
         return self.throughput.retry_after(1 if queued is None else self._view.ahead(*queued))
 
     def full(self, waiting: int) -> Refusal:
-        """The refusal of a job because the queue is full."""
+        """The API's refusal of a submission because the queue is full."""
         most = self._settings.max_queue
         sentence = f"The queue is full: {most} jobs may wait"
         after = self.throughput.retry_after(waiting - most + max(1, most // _ROOM))
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
     def quota(self, live: int, free: int | None) -> Refusal:
-        """The refusal of an owner with `live` jobs. `free`: the queue's free places, if they are what limits it."""
+        """The API's refusal of a submission by an owner with `live` jobs. `free`: the queue's free places, if they
+        are what limits it."""
         most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
         limit = f"the limit is {most}" if free is None else f"that is its share at the moment of a queue of {whole}"
         turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
@@ -219,35 +225,36 @@ class Admission:
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
     def was_full(self, waiting: int) -> None:
-        """Note that Redis refused a job because the queue is full, so that others are refused without asking Redis."""
+        """Note that Redis refused a submitted job because the queue is full, so that others are refused without
+        asking Redis."""
         self._view.waiting = waiting
 
     def was_at_quota(self, owner: str, live: int, free: int | None) -> None:
-        """Note that Redis refused a job because its owner is at its quota."""
+        """Note that Redis refused a submitted job because its owner is at its quota."""
         now = time.monotonic()
         self._over = {key: refusal for key, refusal in self._over.items() if refusal[0] > now}
         self._over[owner] = (now + LOOK_SECONDS, live, free)
 
     def memory(self) -> Refusal:
-        """The refusal of a job because Redis is nearly out of memory."""
+        """The API's refusal of a submission because Redis is nearly out of memory."""
         share = self._settings.max_redis_memory
         sentence = f"Redis is too full for new jobs: they are accepted below {share:.0%} of its memory"
         return Refusal("queue-memory", sentence, headers={"Retry-After": "10"})
 
     @property
     def durability(self) -> Durability:
-        """The durability of jobs and arrays: which failures they survive, by Redis' configuration and the settings."""
+        """The durability that the API reports for jobs and arrays, by Redis' configuration and the settings."""
         if self._away is not None:
             return "unknown"
         return durability.weakest(self._redis_durability, self._settings.durability)
 
     @property
     def away(self) -> str | None:
-        """Why Redis could not be read the last time; None if it could."""
+        """Why the API could not read the queue in Redis the last time; None if it could."""
         return self._away
 
     def troubles(self) -> list[str]:
-        """The reasons for which new jobs are refused at present although queued jobs still run."""
+        """The reasons for which the API refuses new jobs at present although queued jobs still run."""
         view, settings = self._view, self._settings
         reasons = []
         if view.max_memory and view.memory >= settings.max_redis_memory * view.max_memory:
@@ -257,14 +264,15 @@ class Admission:
         return reasons
 
     def able_lately(self, worker: WorkerReport, within: float) -> bool:
-        """Whether a worker was seen able in the last `within` seconds, and has reported no fault since."""
+        """Whether the API has seen this worker able to run jobs in the last `within` seconds, and no fault of it
+        since."""
         at, fault = self._able.get(worker.name, (-within, None))
         return time.monotonic() - at < within and _fault(worker) == fault
 
     # The task.
 
     async def look(self) -> None:
-        """The task that refreshes the view of the queue; it runs for as long as the API."""
+        """The task that refreshes the API's view of the queue; it runs for as long as the API."""
         while True:
             started = time.monotonic()
             try:
@@ -282,7 +290,8 @@ class Admission:
             await asyncio.sleep(max(LOOK_SECONDS, took / _LOOKING) if self._away is None else LOOK_SECONDS)
 
     def _look(self) -> View:
-        """Read the queue, Redis' memory and the workers into a new view. Asks Redis: call it in a thread."""
+        """Read the queue, Redis' memory and the workers into a new view for admission. Asks Redis: call it in a
+        thread."""
         now = time.monotonic()
         memory, max_memory = self._memory()
         view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)

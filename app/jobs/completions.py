@@ -34,7 +34,7 @@ AT_ONCE = 256  # records read in one turn of a thread
 
 @dataclass(eq=False)
 class Watch:
-    """A request that waits for the end of one job, for as long as its API key is accepted (`let_in`)."""
+    """A request to the API that waits for the end of one job, for as long as its API key is accepted (`let_in`)."""
 
     job_id: str
     let_in: Callable[[], bool]
@@ -45,7 +45,8 @@ class Watch:
 
 @dataclass(eq=False)
 class Feed:
-    """A reader of one job's events after number `last`, for as long as its API key is accepted (`let_in`)."""
+    """A request to the API that reads one job's events after number `last`, for as long as its API key is accepted
+    (`let_in`)."""
 
     job_id: str
     last: int
@@ -57,7 +58,7 @@ class Feed:
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, event: Event) -> None:
-        """Give the reader an event of its job; a slow reader falls behind."""
+        """Give the request that reads a job's events the next one; a slow reader falls behind."""
         if len(self.fresh) >= KEPT:
             self.fall_behind()
         elif not self.behind:
@@ -65,13 +66,14 @@ class Feed:
         self.woken.set()
 
     def fall_behind(self) -> None:
-        """Drop the reader's new events, so that it reads the job's missed events from Redis."""
+        """Drop the reader's new events of its job, so that the request reads the missed ones from Redis."""
         self.fresh.clear()
         self.behind = True
         self.woken.set()
 
     def take(self) -> list[Event]:
-        """Remove and return the job's new events, in order. If one is missing in between, the reader falls behind."""
+        """Remove and return the new events of a job for its request, in order. If one is missing in between, the
+        reader falls behind."""
         taken = [event for event in self.fresh if event.number > self.last]
         self.fresh.clear()
         if [event.number for event in taken] != [self.last + place for place in range(1, len(taken) + 1)]:
@@ -100,18 +102,20 @@ class Completions:
 
     @contextmanager
     def watch(self, job_id: str, let_in: Callable[[], bool]) -> Iterator[Watch]:
-        """A watch of one job in the block. Begin it before the job is enqueued, so that its end is not missed."""
+        """A watch of one job for a request, in the block. Begin it before the job is enqueued, so that its end is
+        not missed."""
         with _entered(self._watches, job_id, Watch(job_id, let_in)) as watch:
             yield watch
 
     @contextmanager
     def follow(self, job_id: str, after: int, let_in: Callable[[], bool]) -> Iterator[Feed]:
-        """A feed of one job's events after number `after` in the block. Read them with `news`."""
+        """A feed of one job's events after number `after` for a request, in the block. Read them with `news`."""
         with _entered(self._feeds, job_id, Feed(job_id, after, let_in)) as feed:
             yield feed
 
     def release(self) -> None:
-        """End all waits and streams, because this process stops. The jobs go on, and waits return them as they are."""
+        """End all requests that wait for jobs and all event streams, because this API process stops. The jobs go on,
+        and waits return them as they are."""
         self.released = True
         for watches in self._watches.values():
             for watch in watches:
@@ -133,7 +137,8 @@ class Completions:
                     feed.woken.set()
 
     async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
-        """Wait for the job's end and return its record, or its present record when `seconds` pass or `gone` returns.
+        """Wait in a request for the job's end and return its record, or its present record when `seconds` pass or
+        `gone` returns.
 
         `gone` returns when the client has disconnected. Call this once the job is enqueued. It survives a restart of
         Redis.
@@ -150,7 +155,7 @@ class Completions:
         return watch.record or await self.current(watch.job_id)
 
     async def current(self, job_id: str) -> JobRecord | None:
-        """The job's present record; None if there is none, or if it cannot be read.
+        """The job's present record for a request; None if there is none, or if it cannot be read.
 
         Requests that ask at the same time share one read.
         """
@@ -163,7 +168,8 @@ class Completions:
         return self._readers[job_id]
 
     async def news(self, feed: Feed, seconds: float) -> list[Event]:
-        """Wait up to `seconds` for the job's next events, and return them in order, each once; none if none came.
+        """Wait up to `seconds` for the next events of a job that a request follows. Return them in order, each once;
+        none if none came.
 
         Events that the reader missed, because it was slow or there was no connection, are read from Redis.
         """
@@ -181,7 +187,7 @@ class Completions:
         return []
 
     async def _missed(self, feed: Feed) -> list[Event]:
-        """Read the job's events that the reader missed from Redis; set `over` if there are none and the job ended."""
+        """Read the job's events that the request missed from Redis; set `over` if there are none and the job ended."""
         feed.behind = False  # keep events from now on, so that none is lost between this read and the next message
 
         def read(jobs: JobQueue) -> tuple[list[Event], bool]:
@@ -205,7 +211,8 @@ class Completions:
             raise
 
     async def listen(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
-        """The tasks of the subscription; they run for as long as the API. Each ended job is passed to `follow_up`."""
+        """The tasks of the API's subscription to job events; they run for as long as the API. Each ended job is
+        passed to `follow_up`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hear())
             tasks.create_task(self._read())
@@ -213,7 +220,7 @@ class Completions:
             tasks.create_task(self._follow_up(follow_up))
 
     async def _hear(self) -> None:
-        """The task that receives job events from the Redis subscription, and reconnects after an error."""
+        """The task of the API that receives job events from the Redis subscription, and reconnects after an error."""
         pause = 0.1
         while True:
             try:
@@ -251,7 +258,7 @@ class Completions:
             pause = min(2.0, pause * 2)
 
     def _tell(self, message: str) -> None:
-        """Pass a published job event to its readers; if the job ended, wake the requests that wait for it."""
+        """Pass a published job event to the requests that read it; if the job ended, wake those that wait for it."""
         text, _, record = message.partition("\n")
         try:
             event = Event.model_validate_json(text)
@@ -271,7 +278,7 @@ class Completions:
                 self._any_over.set()
 
     def _catch_up(self) -> None:
-        """Read all watched jobs and followed events again: what was published without a subscription is lost."""
+        """Read all jobs that requests watch or follow again: what was published without a subscription is lost."""
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.fall_behind()
@@ -284,7 +291,7 @@ class Completions:
             watch.woken.set()
 
     async def _poll(self) -> None:
-        """Read each watched job every `SAFETY_POLL` seconds, at most `AT_ONCE` in one step."""
+        """Every `SAFETY_POLL` seconds, read each job that a request waits for, at most `AT_ONCE` in one step."""
         while True:
             waited = list(self._watches)
             steps = [waited[start : start + AT_ONCE] for start in range(0, len(waited), AT_ONCE)] or [[]]
@@ -325,7 +332,8 @@ class Completions:
                 self._any_to_read.clear()
 
     async def _follow_up(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
-        """Call `follow_up` for each ended job. It may wait for a disk or the ledger, but no request waits for it."""
+        """Call the API's `follow_up` for each ended job. It may wait for a disk or the ledger, but no request waits
+        for it."""
         while True:
             await self._any_over.wait()
             await asyncio.sleep(0)  # requests that were just woken go first
@@ -355,7 +363,7 @@ def _entered(register: dict[str, set[L]], job_id: str, listener: L) -> Iterator[
 
 @asynccontextmanager
 async def _ended(channel: PubSub) -> AsyncIterator[None]:
-    """Close the connection of a Redis subscription at the end of the block.
+    """Close the connection of the API's subscription to job events at the end of the block.
 
     Over TLS that takes a moment, and the event loop must not end before.
     """

@@ -81,7 +81,8 @@ async def events(job_id: str, request: Request, caller: Reader, services: Servic
 
 
 def _last_event(request: Request) -> int:
-    """The number of the job's event in `Last-Event-ID`; 0 if missing. A browser sends it empty if it saw no id."""
+    """The number of the job's event in a request's `Last-Event-ID`; 0 if missing. A browser sends it empty if it saw
+    no id."""
     header = request.headers.get("last-event-id", "")
     if not header:
         return 0
@@ -91,7 +92,7 @@ def _last_event(request: Request) -> int:
 
 
 class _Stream(Response):
-    """The streaming response with one job's events, for one reader.
+    """The streaming response with one job's events (server-sent events), for one reader.
 
     For a slow reader only a bounded amount is buffered, in `jobs.completions.Feed` and in the connection. It uses no
     thread, except to read missed events from Redis.
@@ -141,7 +142,8 @@ class _Stream(Response):
                         await self._expire()
 
     async def _expire(self) -> None:
-        """Read the job, so that it expires if its deadline has passed. Needed while no worker is alive to do that."""
+        """Read the job whose events are streamed, so that it expires if its deadline has passed. Needed while no
+        worker is alive to do that."""
         try:
             await self._services.queue(lambda jobs: jobs.get(self._record.request.id))
         except Refusal:

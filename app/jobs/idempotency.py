@@ -17,7 +17,8 @@ _WRITTEN_AT_ONCE = limits.JSON_SMALL // 8
 
 
 def key_of(request: Request) -> str | None:
-    """The Idempotency-Key in a request's header; None if there is none. Refuses several, and an invalid one."""
+    """The Idempotency-Key in the header of a job's submission; None if there is none. Refuses several, and an
+    invalid one."""
     values = request.headers.getlist("idempotency-key")
     if not values:
         return None
@@ -37,20 +38,22 @@ def key_of(request: Request) -> str | None:
 
 
 async def fingerprint(services: Services, owner: str, request: Request, body: object) -> str:
-    """The digest of a submission's body: equal for equal JSON, whatever the order of fields and the spaces."""
+    """The digest of the body of a job's submission: equal for equal JSON, whatever the order of fields and the
+    spaces."""
     if (bodies.declared_length(request) or _WRITTEN_AT_ONCE) < _WRITTEN_AT_ONCE:
         return digest(services, owner, "submission", canonical(body))
     return await anyio.to_thread.run_sync(lambda: digest(services, owner, "submission", canonical(body)))
 
 
 def digest(services: Services, owner: str, purpose: str, text: str) -> str:
-    """A digest of a text, keyed with the owner's secret, so that Redis holds nothing that could be guessed."""
+    """A digest of a submission's text, keyed with the owner's secret, so that Redis holds nothing that could be
+    guessed."""
     data = f"{purpose}\0{text}".encode()
     return services.store.digest(owner, "uint8", (len(data),), data)
 
 
 def canonical(value: object) -> str:
-    """The canonical JSON text of a submission: sorted keys, no spaces, so equal values have equal texts."""
+    """The canonical JSON text of a job's submission: sorted keys, no spaces, so equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -55,12 +55,13 @@ class Checked:
 
 
 async def read(request: Request, services: Services) -> object:
-    """Read a submission from the request's body, as parsed JSON that is not validated yet."""
+    """Read a job's submission from the request's body, as parsed JSON that is not validated yet."""
     return await bodies.read_json(request, services.settings.max_body, partial(parsed, services))
 
 
 def parsed(services: Services, sent: bytes) -> object:
-    """Parse the bytes of a submission. Only one with far too many entries, or far too many errors, is refused here."""
+    """Parse the bytes of a job's submission. Only one with far too many entries, or far too many errors, is refused
+    here."""
     body = services.amounts.of_job(bodies.parse(sent), sent)
     if isinstance(body, dict):
         _require_few(body)
@@ -69,12 +70,12 @@ def parsed(services: Services, sent: bytes) -> object:
 
 
 def submission(body: object) -> schemas.Submission:
-    """A submission with valid fields from a request body. Raises a refusal that lists the invalid ones."""
+    """A job's submission with valid fields from a request body. Raises a refusal that lists the invalid ones."""
     return bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
 
 
 def check(services: Services, owner: str, submission: schemas.Submission) -> Checked:
-    """Check a submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
+    """Check a job's submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
     operation = _find(services.operations, submission.operation)
     seed = _seed(operation, submission.seed)
     inline, stored, infos = _inputs(services, owner, submission)
@@ -99,7 +100,7 @@ def _require_few(body: Mapping[str, Any]) -> None:
 
 
 def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> None:
-    """Refuse an operation's inline input `[]` if rank 1 is not allowed: in JSON it may also mean shape (0, 3)."""
+    """Refuse a submission's inline input `[]` if rank 1 is not allowed: in JSON it may also mean shape (0, 3)."""
     for expected in operation.inputs:
         numbers = inline.get(expected.name)
         if numbers is None or numbers.shape != (0,) or 1 in expected.ranks:
@@ -110,7 +111,8 @@ def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> Non
 
 
 def _require_few_problems(operation: Operation | None, params: object) -> None:
-    """Refuse params of a job with very many errors in one sentence: to write one for each error would take seconds.
+    """Refuse a submission with very many errors in its params in one sentence: to write one for each would take
+    seconds.
 
     pydantic needs about 300 bytes for each error, so this runs where only few large bodies are parsed at a time.
     """
@@ -136,7 +138,7 @@ def _require_few_problems(operation: Operation | None, params: object) -> None:
 
 
 def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, StoredArray]:
-    """Store the inline input arrays of a submission. Writes files: call it in a thread.
+    """Store the inline input arrays of a job's submission. Writes files: call it in a thread.
 
     A secret input is erased when its job is done, so two jobs never share one, even with the same content.
     """
@@ -173,7 +175,7 @@ def _seed(operation: Operation, given: int | None) -> int | None:
 def _inputs(
     services: Services, owner: str, submission: schemas.Submission
 ) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo]]:
-    """The inputs of a submission by name: inline arrays, ids of stored arrays, and the descriptions of both."""
+    """The inputs of a job's submission by name: inline arrays, ids of stored arrays, and the descriptions of both."""
     inline: dict[str, Numbers] = {}
     stored: dict[str, str] = {}
     infos: dict[str, ArrayInfo] = {}
@@ -201,7 +203,8 @@ def _inputs(
 
 
 def missing(inputs: Mapping[str, str], gone: Container[str]) -> Refusal:
-    """The refusal of a job whose stored inputs were deleted after the check: the same as if they had never existed."""
+    """The refusal of a submission whose stored inputs were deleted after the check: the same as if they had never
+    existed."""
     problems = tuple(_missing(name, array_id) for name, array_id in inputs.items() if array_id in gone)
     return Refusal("invalid-request", errors.sentence_of(problems), *problems)
 

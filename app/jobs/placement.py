@@ -56,7 +56,7 @@ _REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseEr
 
 @dataclass(frozen=True)
 class Envelope:
-    """A submission whose own fields are right. Whether its operation takes it is not checked yet."""
+    """A job's submission whose own fields are right. Whether its operation takes it is not checked yet."""
 
     owner: str
     job_id: str
@@ -77,7 +77,8 @@ class Envelope:
         key: IdempotencyKey | None,
         idempotency_key: str | None,
     ) -> "Envelope":
-        """Raises the refusal of a body that is no submission, or of a priority that the caller may not use."""
+        """The fields of a job's submission. Raises the refusal of a body that is none, or of a priority that the
+        caller may not use."""
         submission = operations.submission(body)
         if submission.priority == "realtime":
             auth.require(caller, "realtime", "The priority 'realtime'")
@@ -88,7 +89,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Placed:
-    """The job of a submission: new in the queue, or the one that its key or its charge had before."""
+    """The job of a submission: new in the queue, or the one that its Idempotency-Key or its charge had before."""
 
     job_id: str
     record: JobRecord
@@ -97,7 +98,7 @@ class Placed:
 
 
 async def place(services: Services, envelope: Envelope, *, positioned_too: bool) -> Placed:
-    """Take a submission through all stages. With `positioned_too` its place in the queue is looked up as well."""
+    """Take a job's submission through all stages. With `positioned_too` its place in the queue is looked up as well."""
     submission, owner = envelope.submission, envelope.owner
     placement = Placement(services, envelope, positioned_too=positioned_too)
     ledger_thread = partial(services.ledger_threads.run, owner) if envelope.names_budget else None
@@ -120,7 +121,7 @@ async def place(services: Services, envelope: Envelope, *, positioned_too: bool)
 
 
 class Placement:
-    """The stages of one submission from `checked` on, with what undoes them. They block: run them in a thread."""
+    """The stages of one job's submission from `checked` on, with what undoes them. They block: run them in a thread."""
 
     _checked: Checked
     _kept: dict[str, StoredArray]  # inputs that came with it
@@ -136,14 +137,14 @@ class Placement:
         self.abandoned = threading.Event()  # nobody waits for it any more
 
     def prepare(self) -> None:
-        """All stages before Redis is needed."""
+        """All stages of a job's submission before Redis is needed."""
         self._check()
         if self._earlier is None:
             self._store()
             self._charge()
 
     def enqueue(self, jobs: JobQueue) -> Placed:
-        """The last stage: queue the job, or raise the refusal and undo the stages before it."""
+        """The last stage of a submission: queue its job, or raise the refusal and undo the stages before it."""
         if self._earlier is not None:
             return self._resume(jobs, self._earlier)
         job, fresh = self._job, JobRecord(self._job, State.QUEUED, 0, time.time())
@@ -234,8 +235,8 @@ class Placement:
         self._compensations.append(self._refund)
 
     def _resume(self, jobs: JobQueue, charge: Charge) -> Placed:
-        """The job that this request was charged for, however long ago. Where a crash left it in no queue, or Redis
-        forgot it, it is queued: if it was answered, whoever takes it finds that answer."""
+        """The job that this submission was charged for, however long ago. Where a crash left it in no queue, or
+        Redis forgot it, it is queued: if it was answered, whoever takes it finds that answer."""
         record, stored = jobs.get(charge.job_id), bool(self._compensations)
         if record is None and stored and charge.state not in ("failed", "void"):
             self._job = with_charge(self._job.model_copy(update={"id": charge.job_id}), charge)
@@ -251,7 +252,7 @@ class Placement:
         return Placed(charge.job_id, record, replayed=True)
 
     def _enqueue(self, jobs: JobQueue) -> Enqueued:
-        """Queue the job. Inputs that came with it and are being deleted are stored once more."""
+        """Queue the job of a submission. Inputs that came with it and are being deleted are stored once more."""
         try:
             self._promise()
             # Whoever deletes an array looks first whether it was promised to a job. So it is there for good, or gone.
@@ -269,7 +270,7 @@ class Placement:
         return self._send(jobs)
 
     def _promise(self) -> None:
-        """Have the store keep the job's inputs, and room for its result."""
+        """Have the store keep the inputs of a submitted job, and room for its result."""
         with storage.refused():
             self._services.store.promise(self._job, storage.result_bytes(self._checked))
 
@@ -278,9 +279,9 @@ class Placement:
         return jobs.enqueue(self._job, envelope.key, self._same, self._services.admission.bounds(envelope.owner))
 
     def _store_again(self, names: list[str]) -> None:
-        """Store inputs whose content, and so their id, is that of arrays that are being deleted. Each gets an id of its
-        own, and nobody deletes it. One that was charged for keeps its id, which the charge names: it is published
-        again, and may be read again."""
+        """Store a submission's inputs once more if arrays of the same content, and so the same id, are being
+        deleted. Each gets an id of its own, and nobody deletes it. One that was charged for keeps its id, which the
+        charge names: it is published again, and may be read again."""
         services, owner, checked, charged = self._services, self._envelope.owner, self._checked, self._job.charge
         ttl, own = services.settings.inline_ttl, dict[str, str]()
         with storage.refused():
@@ -295,14 +296,15 @@ class Placement:
     # The compensations.
 
     def _undo(self, reason: str, *, whole: bool = False) -> None:
-        """Undo the stages, the last one first. Where one cannot be undone, its job will run and needs what was done
-        before: that stays, unless the `whole` is undone."""
+        """Undo the stages of a submission, the last one first. Where one cannot be undone, its job will run and
+        needs what was done before: that stays, unless the `whole` is undone."""
         for compensation in reversed(self._compensations):
             if not compensation(reason) and not whole:
                 return
 
     def _refund(self, reason: str) -> bool:
-        """Undo `charged`, and let the Idempotency-Key be used again. Whether that was possible."""
+        """Undo the stage `charged` of a submission, and let the Idempotency-Key be used again. Whether that was
+        possible."""
         charge = self._job.charge
         assert charge is not None  # noqa: S101
         try:
@@ -312,8 +314,8 @@ class Placement:
             return False
 
     def _delete_inputs(self, _reason: str) -> bool:
-        """Undo `stored`: delete the arrays that came with it, but none that was there before, that was uploaded since,
-        or that a job reads."""
+        """Undo the stage `stored` of a submission: delete the arrays that came with it. Spared are those that were
+        there before, that were uploaded since, or that a job reads."""
         services, owner = self._services, self._envelope.owner
         services.store.ended({self._job.id: None})
         for name, array in self._kept.items():
@@ -352,7 +354,8 @@ class Placement:
         )
 
     def _same_digest(self) -> str | None:
-        """Under which digest an identical live job of the owner may answer for this one; None where none may."""
+        """Under which digest an identical live job of the owner may answer for the submitted one; None where none
+        may."""
         checked, submission = self._checked, self._envelope.submission
         operation = checked.operation
         if not operation.coalescible or (operation.randomness == "seed" and submission.seed is None):

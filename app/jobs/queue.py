@@ -25,7 +25,7 @@ THREADS = 32
 
 
 class Queue:
-    """The job queue as an async callable: `await queue(lambda jobs: jobs.get(id))`.
+    """The API's job queue as an async callable: `await queue(lambda jobs: jobs.get(id))`.
 
     Raises a 503 if Redis does not answer within `patience` seconds, or no thread becomes free in that time.
     """
@@ -46,7 +46,7 @@ class Queue:
         use: Callable[[JobQueue], T],
         own: Callable[[Callable[[], T]], Awaitable[T]] | None = None,
     ) -> T:
-        """Call `prepare` and then use the job queue, both in one thread.
+        """Call `prepare` and then use the API's job queue, both in one thread.
 
         One thread for both, because a change of thread takes as long as the check of a small submission. `prepare` may
         wait for a disk: the time limit of Redis begins after it. Work that may wait longer runs in threads of its own,
@@ -90,7 +90,7 @@ class Queue:
         raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"})
 
     async def writable(self) -> None:
-        """Raise the 503 of an unusable queue unless Redis accepts a write."""
+        """Raise the API's 503 of an unusable job queue unless Redis accepts a write."""
         await self(lambda _: self._connection.set(PROBE, b"", ex=PROBE_SECONDS))
 
     def close(self) -> None:
@@ -98,11 +98,12 @@ class Queue:
 
 
 def _nothing() -> None:
-    """The empty preparation of a call that uses the job queue alone."""
+    """The empty preparation of an API call that uses the job queue alone."""
 
 
 class _Unusable(Exception):
-    """Raised if Redis cannot be used. Apart from errors of the preparation, which may have the same type."""
+    """Raised in the API if the job queue's Redis cannot be used. Apart from errors of the preparation, which may
+    have the same type."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -110,11 +111,12 @@ class _Unusable(Exception):
 
 
 class _Silent(Exception):
-    """Raised if no thread became free, or Redis did not answer, in time."""
+    """Raised in the API's call of the job queue if no thread became free, or Redis did not answer, in time."""
 
 
 class _Patience:
-    """A time limit of one queue call: it cancels the block once a thread or Redis took too long. For one use."""
+    """The time limit of one API call of the job queue: it cancels the block once a thread or Redis took too long.
+    For one use."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -124,11 +126,11 @@ class _Patience:
         self.began = False  # whether the wait for Redis began
 
     def begin(self) -> None:
-        """Start the time limit of Redis. May be called in any thread."""
+        """Start the time limit of Redis in an API call of the job queue. May be called in any thread."""
         self._since, self.began = time.monotonic(), True
 
     def pause(self) -> None:
-        """Stop the queue call's time limit until `begin` starts it again."""
+        """Stop the time limit of the API's call of the job queue until `begin` starts it again."""
         self._since = None
 
     def _look(self) -> None:

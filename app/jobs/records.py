@@ -21,7 +21,8 @@ _JOB_ID = re.compile(schemas.JOB_ID)
 
 
 async def own_job(services: Services, caller: Key, job_id: str) -> JobRecord:
-    """The record of one of the caller's jobs. Raises the same 404 for unknown, malformed and other callers' ids."""
+    """The record of one of the caller's jobs, for a route. Raises the same 404 for unknown, malformed and other
+    callers' ids."""
     record = await services.queue(lambda jobs: jobs.get(job_id)) if _JOB_ID.fullmatch(job_id) else None
     return require_own(record, caller, job_id)
 
@@ -33,12 +34,12 @@ def require_own(record: JobRecord | None, caller: Key, job_id: str) -> JobRecord
 
 
 def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None]:
-    """A job's record with its place in the queue. Asks Redis: call it in a thread."""
+    """A job's record with its place in the queue, as the API shows it. Asks Redis: call it in a thread."""
     return record, None if record.state.final else jobs.position(record.request.id)
 
 
 def view(services: Services, record: JobRecord, position: int | None = None) -> models.Job:
-    """The `models.Job` of a record: what its owner is shown.
+    """The `models.Job` of a record: what the API shows its owner.
 
     The duration of a private operation reveals its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
     Attacks on Differential Privacy Systems", 2022). So its start is left out, and its end is rounded to whole seconds.
@@ -75,7 +76,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
 
 
 def provenance(record: JobRecord) -> models.Provenance | None:
-    """The provenance of a job, without what would reveal other owners' jobs in the same launch.
+    """The provenance that the API shows of a job, without what would reveal other owners' jobs in the same launch.
 
     Left out are the number of these jobs and sentences that tell the launch's size. Of the launch's times, the owner's
     jobs have their share.
@@ -101,7 +102,8 @@ def provenance(record: JobRecord) -> models.Provenance | None:
 
 
 def _batch_reason(request: JobRequest, own: int) -> str | None:
-    """The reason why a launch had no more jobs, as if it had held its owner's jobs alone."""
+    """The reason shown in a job's provenance why a launch had no more jobs, as if it had held its owner's jobs
+    alone."""
     together = request.together
     if together is None:
         return None
@@ -113,13 +115,14 @@ def _batch_reason(request: JobRequest, own: int) -> str | None:
 
 
 def hides_times(services: Services, operation: str) -> bool:
-    """Whether a job of this operation hides its times from its owner, since they would reveal private noise."""
+    """Whether the API hides the times of a job of this operation from its owner, since they would reveal private
+    noise."""
     found = services.operations.get(operation)
     return found is None or found.randomness == "private"
 
 
 def whole_second(unix: float | None) -> float | None:
-    """A time of a private job, rounded up to a whole second."""
+    """A time of a private job as its owner is shown it: rounded up to a whole second."""
     return None if unix is None else float(math.ceil(unix))
 
 

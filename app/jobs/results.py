@@ -117,7 +117,8 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, ser
 
 
 def available(record: JobRecord) -> str:
-    """The name of an ended job's result in the store. Raises a 409 if the job has none, a 410 if it is gone."""
+    """The name of the stored result that a route may send for an ended job. Raises a 409 if the job has none, a 410
+    if it is gone."""
     code = _NOT_SUCCEEDED.get(record.state)
     if code is not None:
         why = f": {record.error.message}" if record.error is not None else ""
@@ -130,7 +131,7 @@ def available(record: JobRecord) -> str:
 
 
 async def written(services: Services, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
-    """The result of a job as bytes, made by `form` from the fields of `models.Result`.
+    """The response with a job's result as bytes, made by `form` from the fields of `models.Result`.
 
     On the event loop if the job has just ended and its result is small and in the page cache, else in a thread.
     """
@@ -141,7 +142,8 @@ async def written(services: Services, record: JobRecord, form: Callable[[dict[st
 
 
 def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
-    """The fields of a job's `models.Result`. Large outputs become stored arrays of the job's owner.
+    """The fields of a job's `models.Result`, as the API sends it. Large outputs become stored arrays of the job's
+    owner.
 
     With `at_once` nothing waits for a disk: BlockingIOError is raised instead.
     """
@@ -178,7 +180,7 @@ def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -
 
 
 def adopted(services: Services, record: JobRecord) -> tuple[str, ...]:
-    """The array ids of a job's large outputs. Reads files: call it in a thread."""
+    """The array ids that the API gives a job's large outputs. Reads files: call it in a thread."""
     if record.result is None or record.erased:
         return ()
     try:
@@ -189,7 +191,7 @@ def adopted(services: Services, record: JobRecord) -> tuple[str, ...]:
 
 
 def _document(services: Services, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
-    """The description of a job's result, from its result.json in the store.
+    """The description of a job's result for a route, from its result.json in the store.
 
     Workers write the job's record, which names the result. So the result of another owner is refused as gone.
     """
@@ -204,7 +206,7 @@ def _document(services: Services, record: JobRecord, read: Callable[[Path], byte
 
 
 def is_of(services: Services, name: str, owner: str) -> bool:
-    """Whether a result in the store belongs to this owner. Reads a file: call it in a thread.
+    """Whether the API may send this stored result as the owner's. Reads a file: call it in a thread.
 
     An incomplete result belongs to nobody: the store's sweep removes it.
     """
@@ -223,7 +225,8 @@ def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> ndarra
 
 
 class _AtHand:
-    """A reader of result files in the page cache, for `room` bytes in all. It raises BlockingIOError for all others."""
+    """A reader of a job's result files in the page cache, for `room` bytes in all. It raises BlockingIOError for all
+    others."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -254,18 +257,20 @@ def _outlived() -> Refusal:
 
 
 def _tag(name: str, output: str, media_type: str) -> str:
-    """The ETag of a result, a strong validator: results never change, so name and media type identify the bytes."""
+    """The ETag of a job's result, a strong validator: results never change, so name and media type identify the
+    bytes."""
     return f'"{hashlib.sha256(f"1|{name}|{output}|{media_type}".encode()).hexdigest()[:32]}"'
 
 
 def _is_current(request: Request, tag: str) -> bool:
-    """Whether the client's copy of a result is current: If-None-Match (RFC 9110 section 13.1.2), compared weakly."""
+    """Whether the client's copy of a job's result is current: If-None-Match (RFC 9110 section 13.1.2), compared
+    weakly."""
     header = ", ".join(request.headers.getlist("if-none-match"))
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
 async def erase_secrets(services: Services, record: JobRecord) -> None:
-    """Delete the secret input arrays of an ended job, unless another live job reads them."""
+    """Delete the secret input arrays of an ended job from the API's store, unless another live job reads them."""
     operation = services.operations.get(record.request.operation)
     secrets = [] if operation is None else operation.secrets(record.request.inputs)
     owner, ended_at = record.request.owner, record.ended_at or 0.0

@@ -24,7 +24,8 @@ class StoredInput(Body):
 
 
 def _numbers(value: Any) -> Any:
-    """The data of a job's inline input if it may hold numbers. Nested values are checked later, in the array."""
+    """The data of an inline input in a job's submission if it may hold numbers. Nested values are checked later, in
+    the array."""
     if value is not None and type(value) not in (list, float, int):
         raise PydanticCustomError("numbers_type", "Input should be a number or nested lists of numbers")
     return value
@@ -38,7 +39,8 @@ class InlineInput(Body):
 
 
 def _kind_of_input(value: Any) -> str:
-    """The kind of a job's input: a stored array or an inline one, so that an error concerns that kind alone."""
+    """The kind of an input in a job's submission: a stored array or an inline one, so that an error concerns that
+    kind alone."""
     has_id = "array" in value if isinstance(value, dict) else isinstance(value, StoredInput)
     return "StoredInput" if has_id else "InlineInput"
 

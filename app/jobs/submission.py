@@ -109,7 +109,7 @@ async def submit(request: Request, caller: Submitter, services: ServicesDep) -> 
 
 
 async def submit_for(services: Services, owner: Key, name: str, body: Mapping[str, Any]) -> str:
-    """Queue a job that the service itself makes for an owner, once for each `name`, and return the job's id.
+    """Submit a job that the service itself makes for an owner, once for each `name`, and return the job's id.
 
     `name` does not clash with the owner's own Idempotency-Keys. Raises the same refusals as a submission over HTTP.
     """
@@ -124,7 +124,7 @@ async def submit_for(services: Services, owner: Key, name: str, body: Mapping[st
 async def _replayed(
     services: Services, request: Request, caller: Key, key: IdempotencyKey, earlier: tuple[str, str], wait: int | None
 ) -> Response:
-    """The response to a repeated submission: the job that the Idempotency-Key has already made.
+    """The response to a repeated submission of a job: the one that the Idempotency-Key has already made.
 
     An API key without the scope read is told only that the job is queued.
     """
@@ -151,7 +151,7 @@ async def _waited_for(
     wait: int,
     headers: Mapping[str, str],
 ) -> Response:
-    """The response with the job, once it is done or the wait is over.
+    """The response to a submission with the job, once it is done or the wait is over.
 
     If the API key has as many waits as it may, the response comes at once. A 429 would deny that the job is queued, and
     a preference may be ignored (RFC 7240 section 2).
@@ -167,7 +167,7 @@ async def _waited_for(
 
 
 def new_job_id() -> str:
-    """A new job id: `job_` and a UUIDv7 (RFC 9562 section 5.7).
+    """An id for a newly submitted job: `job_` and a UUIDv7 (RFC 9562 section 5.7).
 
     The 12 bits after the millisecond are its fraction (method 3), so the ids of one process sort by submission time.
     """

@@ -23,7 +23,7 @@ _JOBS = 1000
 
 
 class ThroughputEstimate:
-    """An estimate of the queue's throughput: jobs a second that all workers together compute.
+    """The API's estimate of the queue's throughput: jobs a second that all workers together compute.
 
     Only time in which jobs waited counts: a rate over all time would tell how many jobs came, not how many the workers
     can compute. If jobs did not wait for long enough, the rate is the number of live workers divided by the mean time
@@ -44,7 +44,7 @@ class ThroughputEstimate:
         self.recent_lower_bound: float | None = None  # the rate of the last seconds, where it is lower
 
     def ended(self, record: JobRecord) -> None:
-        """Count a job that a worker completed."""
+        """Count a job that a worker completed in the API's estimate of throughput."""
         provenance = record.provenance
         if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
             return
@@ -55,7 +55,8 @@ class ThroughputEstimate:
             self._took.append(max(0.0, record.ended_at - record.started_at) / together)
 
     def look(self, waiting: int, workers: int) -> None:
-        """Update the estimate from the queue's length and the number of workers; called several times a second."""
+        """Update the API's estimate of throughput from the queue's length and the number of workers; called several
+        times a second."""
         now = self._clock()
         ended, self._ended = self._ended, 0
         if self._looked_at is not None and self._waited and waiting > 0 and now - self._looked_at < _FORGOTTEN:
@@ -71,7 +72,8 @@ class ThroughputEstimate:
         return sum(seconds for _, seconds, _ in self._spans)
 
     def _measured(self, within: float, enough: float) -> float | None:
-        """The measured rate of jobs over the last `within` seconds with a queue; None below `enough` seconds."""
+        """The queue's throughput as the API measured it over the last `within` seconds with a queue; None below
+        `enough` seconds."""
         waited, jobs = 0.0, 0
         for _, seconds, ended in reversed(self._spans):
             waited, jobs = waited + seconds, jobs + ended
@@ -80,12 +82,12 @@ class ThroughputEstimate:
         return max(1, jobs) / waited if waited >= enough else None  # no job in all that time: at most one
 
     def _reckoned(self) -> float | None:
-        """The rate of jobs computed from the number of workers and the mean time of recent jobs."""
+        """The queue's throughput as the API reckons it from the number of workers and the mean time of recent jobs."""
         took = sum(self._took)
         return len(self._took) * self._workers / took if took > 0 else None
 
     def retry_after(self, jobs: float) -> str:
-        """The Retry-After header for when so many jobs are done: 1 to 64 seconds, and 1 while no rate is known.
+        """The Retry-After header for when so many queued jobs are done: 1 to 64 seconds, and 1 while no rate is known.
 
         It is a power of two, so that a caller cannot follow the load of other owners by it.
         """

@@ -24,7 +24,8 @@ BUSY_SECONDS = 2.0  # BUSY for so long, and the script is ended; the queue's scr
 
 
 class Watchdog:
-    """The watchdog of Redis' scripts in one API process. Several may run: to end a script twice does no harm."""
+    """The watchdog of the queue's scripts in Redis, in one API process. Several may run: to end a script twice does
+    no harm."""
 
     def __init__(self, url: str, patience: float) -> None:
         # No health check of the connection, which a busy Redis refuses too.
@@ -37,7 +38,7 @@ class Watchdog:
         self._thread = anyio.CapacityLimiter(1)
 
     async def watch(self) -> None:
-        """The task that watches Redis' scripts; it runs for as long as the API."""
+        """The API's task that watches the queue's scripts in Redis; it runs for as long as the API."""
         while True:
             await anyio.to_thread.run_sync(self.look, limiter=self._thread)
             await asyncio.sleep(LOOK_SECONDS)
@@ -87,7 +88,7 @@ class Watchdog:
             self._busy_since = None
 
     def _tell(self, trouble: str) -> None:
-        """Log a problem of Redis' scripts once, not at every check."""
+        """Log a problem that the API has with the queue's scripts in Redis once, not at every check."""
         if trouble != self._trouble:
             self._trouble = trouble
             log.error("%s", trouble)
