@@ -225,8 +225,8 @@ def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> ndarra
 
 
 class _AtHand:
-    """A reader of a job's result files in the page cache, for `room` bytes in all. It raises BlockingIOError for all
-    others."""
+    """The API's reader of a job's result files in the page cache, for `room` bytes in all. It raises BlockingIOError
+    for all others."""
 
     def __init__(self, room: int) -> None:
         self._room = room
