@@ -127,8 +127,8 @@ async def _wait_for(place: AsyncExitStack, services: Services, caller: Key) -> N
 async def _npy(request: Request, caller: Key, services: Services) -> StoredArray:
     """Check and hash each piece of an .npy upload as it arrives, while a thread writes the pieces before it.
 
-    The computing is done here, in the event loop, some 200 microseconds for a piece of 1 MiB: the processor has the
-    bytes at hand now, and each step of a thread beside it costs two hand-overs of the interpreter's lock.
+    The computing is done here, in the event loop: some 200 microseconds for a piece of 1 MiB. The processor has the
+    bytes at hand now. Each step of a thread beside it costs two hand-overs of the interpreter's lock.
     """
     limit = services.settings.max_array + MAX_HEADER
     bodies.require_length(request, limit)
