@@ -27,12 +27,13 @@ _AT_ONCE = 500  # records read in one step
 
 
 def with_charge(job: JobRequest, charge: Charge) -> JobRequest:
-    """A copy of the job that names its charge, as it is queued."""
+    """A copy of the job that names its charge to a budget, as the API queues it."""
     return job.model_copy(update={"charge": ChargeRef(id=charge.id, budget=charge.budget_id, head=charge.hash)})
 
 
 def settle(ledger: Ledger, record: JobRecord) -> None:
-    """End the charge of a job that ended without an answer: refunded if no worker claimed it, else failed and spent."""
+    """End the budget charge of a job that the API finds ended without an answer: refunded if no worker claimed it,
+    else failed and spent."""
     charge = record.request.charge
     if charge is None or record.state is State.SUCCEEDED or not record.state.final:
         return
@@ -41,7 +42,8 @@ def settle(ledger: Ledger, record: JobRecord) -> None:
 
 
 async def ended(services: Services, record: JobRecord) -> None:
-    """Settle the privacy charge of a job that has just ended. If that fails, the loop `look` does it later."""
+    """Settle the budget charge of a job whose end the API has just seen. If that fails, the loop `look` does it
+    later."""
     if record.request.charge is not None:
         with suppress(Refusal):
             await ledger_calls.in_time(
@@ -50,7 +52,7 @@ async def ended(services: Services, record: JobRecord) -> None:
 
 
 async def look(services: Services) -> None:
-    """The settlement loop of the API: it requeues lost charged jobs and settles the charges of ended ones."""
+    """The API's settlement loop for budgets: it requeues lost charged jobs and settles the charges of ended ones."""
     every = services.settings.ledger_every
     while True:
         await asyncio.sleep(every)
@@ -63,7 +65,7 @@ async def look(services: Services) -> None:
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
-    """Queue charged jobs that are in no queue, and settle the charges of those that ended.
+    """Queue jobs that were charged to a budget and are in no queue, and settle the charges of those that ended.
 
     So a crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else.
     """
@@ -85,7 +87,7 @@ def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) 
 
 
 def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenCharge) -> None:
-    """Queue the job of a charge again. If its inputs are gone, settle the charge."""
+    """Queue again a lost job that was charged to a budget. If its inputs are gone, settle the charge."""
     job = with_charge(JobRequest.model_validate_json(charge.job), ledger.charges.get(charge.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.
