@@ -123,7 +123,8 @@ def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
 
 
 def _gpus(workers: Sequence[WorkerReport]) -> list[str]:
-    """Sentences for GPUs that are degraded, quarantined or kept off although jobs run. The causes need a key."""
+    """Sentences of the health reply for GPUs that are degraded, quarantined or kept off although jobs run. The
+    causes need a key."""
     gpus = [worker.gpu for worker in workers if worker.gpu is not None]
     states = Counter(gpu.state for gpu in gpus)
     kept_off = Counter(breaker.what for gpu in gpus for breaker in gpu.breakers)
@@ -141,7 +142,8 @@ def _disabled(worker: WorkerReport) -> set[str]:
 
 
 def _failures(workers: Sequence[WorkerReport]) -> list[str]:
-    """A sentence for each failing example, with the kinds of errors. The errors' messages are for keys alone."""
+    """A sentence of the health reply for each failing example of an operation, with the kinds of errors. The errors'
+    messages are for keys alone."""
     errors: dict[tuple[str, str | None, bool], list[str]] = defaultdict(list)
     for worker in workers:
         for failure in worker.failed_examples:
@@ -195,7 +197,8 @@ async def gpu_health(caller: Reader, services: ServicesDep) -> schemas.GpuHealth
 
 
 def _without_load(device: schemas.GpuDevice) -> schemas.GpuDevice:
-    """The same without what jobs of all keys do to it. So do its reasons: why it restarts, what hangs."""
+    """A GPU in the reply of `/gpu-health` without what jobs of all keys do to it. Its reasons tell that too: why it
+    restarts, what hangs."""
     driver = device.driver and device.driver.model_copy(update=dict.fromkeys(_LOAD_OF_DRIVER))
     hidden = _LOAD_OF_DEVICE if device.state == "absent" else ("reason", *_LOAD_OF_DEVICE)
     return device.model_copy(update={**dict.fromkeys(hidden), "driver": driver})
@@ -279,7 +282,8 @@ def _driver(worker: WorkerReport, driver: GpuReport) -> schemas.GpuDriver:
 
 
 def _age(worker: WorkerReport, driver: GpuReport | None) -> float | None:
-    """The age of the driver's reading now, in seconds: the report that holds it is of a while ago too."""
+    """The age of the driver's reading in the reply of `/gpu-health`, in seconds: the report that holds it is of a
+    while ago too."""
     if driver is None or driver.age_seconds is None:
         return None
     return round(driver.age_seconds + max(0.0, time.time() - worker.reported_at), 3)
