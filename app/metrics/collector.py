@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Collector(Generic[T]):
-    """A thread that reads one source of metrics and keeps the last value.
+    """A thread that reads one source of the API's metrics and keeps the last value.
 
     It calls `look` every `every` seconds, and at once with True if somebody asks for a fresh value.
     """
@@ -32,14 +32,14 @@ class Collector(Generic[T]):
         self._thread.start()
 
     def stop(self, patience: float) -> None:
-        """Collect the metrics once more, then stop; give up after `patience` seconds."""
+        """Collect the API's metrics once more, then stop; give up after `patience` seconds."""
         with self._state:
             self._stopped = True
             self._state.notify_all()
         self._thread.join(patience)
 
     def ask(self, patience: float) -> tuple[T | None, bool]:
-        """Read the metrics' source now and return its value and True.
+        """Read the source of the API's metrics now and return its value and True.
 
         If that fails or takes longer than `patience` seconds, return the last value and False.
         """
@@ -51,7 +51,7 @@ class Collector(Generic[T]):
             return self._latest, done and not self._failed
 
     def last(self, patience: float) -> tuple[T | None, bool]:
-        """The last value of the metrics' source, and whether it is at most `patience` seconds old."""
+        """The last value from the source of the API's metrics, and whether it is at most `patience` seconds old."""
         with self._state:
             at = self._succeeded_at
             return self._latest, not self._failed and at is not None and time.monotonic() - at <= patience

@@ -55,15 +55,15 @@ class Metrics(Registered):
         self._turned_at = time.monotonic()
 
     def begun(self) -> None:
-        """Count a request in progress. Like `request`, only for the event loop's thread."""
+        """Count a request in progress for the API's metrics. Like `request`, only for the event loop's thread."""
         self._in_progress += 1
 
     def turned(self) -> None:
-        """Note that the event loop ran: its lag is counted from this moment."""
+        """Note for the API's metrics that the event loop ran: its lag is counted from this moment."""
         self._turned_at = time.monotonic()
 
     def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """Count an answered request; `seconds` is None for one that waited for a private job."""
+        """Count an answered request for the API's metrics; `seconds` is None for one that waited for a private job."""
         self._in_progress -= 1
         self._redis.tally.later(_requests, (method, route, status, seconds))
 
@@ -74,11 +74,12 @@ class Metrics(Registered):
         self._redis.tally.add("refusals_total", code)
 
     def charged(self, budget: str, state: str) -> None:
-        """Count a budget charge as granted or refused. The metric shows the dataset of the budget with this id."""
+        """Count a budget charge as granted or refused for the API's metrics. The metric shows the dataset of the
+        budget with this id."""
         self._redis.tally.add("privacy_charges_total", budget, state)
 
     def exposition(self, *, budgets: bool) -> bytes:
-        """The metrics page in Prometheus text format. With `budgets` it includes the metrics that name datasets.
+        """The API's metrics page in Prometheus text format. With `budgets` it includes the metrics that name datasets.
 
         It may wait for up to PATIENCE seconds: call it in a thread.
         """
@@ -140,7 +141,8 @@ class Metrics(Registered):
         return times(name, dict(sorted(merged.items())))
 
     def _bounded(self, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """The label values of a metric, with `other` for operations that this release does not have."""
+        """The label values of a metric on the Prometheus page, with `other` for operations that this release does
+        not have."""
         labels = COUNTED[name].labels
         if "operation" not in labels:
             return values
@@ -149,7 +151,8 @@ class Metrics(Registered):
         return (*values[:place], operation, *values[place + 1 :])
 
     def _zeros(self, name: str) -> list[tuple[str, ...]]:
-        """The label values that a metric exports as 0 from the start: else a rate misses the first increment."""
+        """The label values that a metric exports to Prometheus as 0 from the start: else a rate misses the first
+        increment."""
         metric = COUNTED[name]
         values_of = {OPERATION: self._operations, REFUSAL: _UNWELL}
         zeros = metric.zeros if metric.labels else ((),)
@@ -170,7 +173,8 @@ class _WithoutBudgets(Registered):
 
 
 def _timed_as(route: str) -> str:
-    """The `route` label of request durations: the steps of a round share one, and so do the routes of workers."""
+    """The `route` label in the metric of request durations: the steps of a round share one, and so do the routes of
+    workers."""
     for together in ("/v1/secagg/rounds/{round_id}/", "/v1/worker/"):
         if route.startswith(together):
             return f"{together}*"
@@ -218,7 +222,7 @@ def _of_queue(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _of_redis(facts: Facts) -> Iterator[Metric]:
-    """Metrics of Redis itself; a value that Redis does not report is left out."""
+    """Metrics of Redis itself on the API's metrics page; a value that Redis does not report is left out."""
     values = {
         "redis_memory_used_bytes": facts.memory,
         "redis_memory_max_bytes": facts.max_memory,

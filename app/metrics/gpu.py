@@ -31,7 +31,7 @@ _Metrics = dict[str, dict[tuple[str, ...], float | None]]  # by name, then by th
 
 @dataclass(frozen=True)
 class _Gpu:
-    """A GPU, or a slice of one, in the metrics: its workers' reports and the latest reading, `age` seconds old."""
+    """A GPU, or a slice of one, on the metrics page: its workers' reports and the latest reading, `age` seconds old."""
 
     uuid: str
     workers: tuple[GpuCondition, ...]
@@ -40,13 +40,13 @@ class _Gpu:
 
     @property
     def whole(self) -> str:
-        """The UUID of the whole GPU: its own, or that of the GPU it is a slice of."""
+        """The UUID of the whole GPU in the metrics' labels: its own, or that of the GPU it is a slice of."""
         mig = None if self.reading is None else self.reading.mig
         return self.uuid if mig is None else mig.parent
 
 
 def collect(reports: Iterable[WorkerReport], now: float | None = None) -> Iterator[Metric]:
-    """All metrics of workers and GPUs from the workers' reports; `now` in Unix seconds."""
+    """All metrics of workers and GPUs for the API's page, from the workers' reports; `now` in Unix seconds."""
     workers = list(reports)
     gpus = _gpus(workers, time.time() if now is None else now)
     found = _of_workers(workers) | _of_judgement(gpus) | _of_memory(gpus) | _of_driver(gpus)
@@ -78,7 +78,7 @@ def _of_workers(workers: Sequence[WorkerReport]) -> _Metrics:
 
 
 def _of_judgement(gpus: Sequence[_Gpu]) -> _Metrics:
-    """Metrics of a GPU's condition, as its workers judge it: state, canary, breakers and faults."""
+    """Prometheus metrics of a GPU's condition, as its workers judge it: state, canary, breakers and faults."""
     found: _Metrics = defaultdict(dict)
     for gpu in gpus:
         uuid = gpu.uuid
@@ -135,7 +135,7 @@ _OF_WHOLE = {
 
 
 def _of_driver(gpus: Sequence[_Gpu]) -> _Metrics:
-    """Metrics that the driver reports of whole GPUs."""
+    """Prometheus metrics of what the driver reports of whole GPUs."""
     found: _Metrics = defaultdict(dict)
     wholes: dict[str, _Gpu] = {}
     for gpu in gpus:
@@ -181,7 +181,7 @@ def _info(uuid: str, reading: GpuReading, mig: str) -> tuple[str, ...]:
 
 
 def _gpus(workers: Sequence[WorkerReport], now: float) -> list[_Gpu]:
-    """The GPUs in the workers' reports, each once, with their latest reading."""
+    """The GPUs that the metrics page shows, each once, from the workers' reports with their latest reading."""
     conditions: dict[str, list[GpuCondition]] = defaultdict(list)
     readings: dict[str, tuple[float, GpuReading]] = {}
     for worker in workers:

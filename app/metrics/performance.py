@@ -32,7 +32,8 @@ Means = Mapping[Labels, float]  # seconds of a launch, by device ("" for all), o
 
 @dataclass(frozen=True)
 class Hours:
-    """The counts of one device, or of all: in the reported hours, in this hour, and in the last two for the trend."""
+    """The counts in a performance report of one device, or of all: of the reported hours, this hour, and the last
+    two for the trend."""
 
     device: str  # "" for all
     counts: Counts
@@ -104,7 +105,7 @@ def _sum(hours: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def report(lately: Lately) -> schemas.Performance:
-    """The performance report of queues and operations from the counts that were read."""
+    """The performance report that the API gives of queues and operations, from the counts that were read."""
     names = {operation for _, operation, _, _ in lately.ever.counters.get("jobs_finished_total", {})}
     return schemas.Performance(
         at=datetime.fromtimestamp(lately.at, UTC),
@@ -188,7 +189,8 @@ def _computing(lately: Lately, hours: Hours, name: str, backend: str) -> schemas
 
 
 def _trend(lately: Lately, hours: Hours, kernel: Labels) -> schemas.Trend:
-    """The trend of launch durations: the mean of this hour, or of two, against the median of earlier hours."""
+    """The trend of launch durations in a performance report: the mean of this hour, or of two, against the median of
+    earlier hours."""
     now = _times(hours.this_hour, "kernel_duration_seconds", *kernel)
     if now.count < ENOUGH:
         now = _times(hours.two_hours, "kernel_duration_seconds", *kernel)
@@ -237,7 +239,8 @@ def _quantiles(timed: Timed) -> schemas.Quantiles | None:
 
 
 def _by(counts: Counts, family: str, label: str, **fixed: str) -> dict[str, int]:
-    """A counter's amounts by the values of one label, summed over the series whose other labels match `fixed`."""
+    """A counter's amounts in a performance report by the values of one label, summed over the series whose other
+    labels match `fixed`."""
     names = COUNTED[family].labels
     found: dict[str, int] = {}
     for values, amount in sorted(counts.counters.get(family, {}).items()):

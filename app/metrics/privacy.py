@@ -28,13 +28,13 @@ class Snapshot:
 
 
 def look(ledger: Ledger, rounds: Rounds) -> Snapshot:
-    """Read the budgets and rounds that the metrics show from the ledger's database."""
+    """Read the budgets and rounds that the metrics page shows from the ledger's database."""
     budgets, left_out = ledger.budgets.oldest_open(MOST)
     return Snapshot(budgets, left_out, rounds.phases(), rounds.live_bytes())
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:
-    """All metrics of budgets and rounds, except the counted charges."""
+    """All metrics of budgets and rounds on the API's metrics page, except the counted charges."""
     for name in ("epsilon", "delta", "rho"):
         budgets = [budget for budget in snapshot.budgets if name in budget.total]
         yield from families(

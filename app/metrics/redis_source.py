@@ -29,7 +29,7 @@ _FACTS_SECONDS = 5.0  # how often Redis is asked about itself
 
 @dataclass(frozen=True)
 class Facts:
-    """Redis' own state, for metrics. None: the Redis server or its access rules do not report the value."""
+    """Redis' own state, for the API's metrics. None: the Redis server or its access rules do not report the value."""
 
     memory: int | None
     max_memory: int | None  # 0: no limit
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 class RedisCollector(Collector[Snapshot]):
-    """The collector of metrics in Redis. `tally` holds the counts of this process until they are sent."""
+    """The API's collector of metrics in Redis. `tally` holds the counts of this process until they are sent."""
 
     def __init__(self, url: str, patience: float) -> None:
         super().__init__("redis", self._seen_now, SECONDS)
