@@ -10,7 +10,7 @@ from warpdesk_server.workers.store.protocol import attempt_of
 
 
 def attempt_named(name: str) -> tuple[str, int]:
-    """Parse the name of an attempt into job id and number. Refuses a malformed name."""
+    """Parse the name of an attempt in a remote worker's request into job id and number. Refuses a malformed name."""
     try:
         return attempt_of(name)
     except ValueError as error:
@@ -18,14 +18,14 @@ def attempt_named(name: str) -> tuple[str, int]:
 
 
 async def records_of(services: Services, names: Iterable[str]) -> dict[str, JobRecord | None]:
-    """The job records of the named attempts."""
+    """The job records of the attempts that a remote worker names."""
     jobs_of = {name: attempt_named(name)[0] for name in names}
     records = await services.queue(lambda jobs: jobs.checked(list(jobs_of.values())))
     return dict(zip(jobs_of, records, strict=True))
 
 
 def running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refusal:
-    """The job record of an attempt that is running under the claim with this token; otherwise the refusal.
+    """The job record of an attempt that a remote worker runs under the claim with this token; otherwise the refusal.
 
     Workers may write the record. They decide that an attempt runs, but not what it asks for. They cannot run again what
     the API has ended.
@@ -40,12 +40,13 @@ def running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refu
 
 
 async def claimed(services: Services, claims: Mapping[str, str]) -> dict[str, JobRecord | Refusal]:
-    """The job record of each attempt, or its refusal if it is not running or another worker claimed it."""
+    """The job record of each attempt that a remote worker names, or its refusal if it is not running or another
+    worker claimed it."""
     return {name: running(name, record, claims[name]) for name, record in (await records_of(services, claims)).items()}
 
 
 def may_delete(name: str, record: JobRecord | None, token: str) -> bool:
-    """Whether the holder of an attempt's claim token may delete its result: until it is the job's answer.
+    """Whether a remote worker with an attempt's claim token may delete its result: until it is the job's answer.
 
     A charged job's result stays: the ledger may give an earlier attempt's answer to the next one.
     """
@@ -59,7 +60,7 @@ def may_delete(name: str, record: JobRecord | None, token: str) -> bool:
 
 
 def is_unwanted(name: str, record: JobRecord | None) -> bool:
-    """Whether a result that arrived too late will be no job's answer.
+    """Whether a result that arrived too late from a remote worker will be no job's answer.
 
     While the attempt runs, another request may have been told that the result is kept, and the job may be about to end.
     """

@@ -166,19 +166,20 @@ async def delete_secrets(job_id: str, _: Worker, services: ServicesDep) -> Respo
 
 
 async def _pieces(content: Iterable[bytes]) -> AsyncIterator[memoryview]:
-    """The pieces of a download, at most `_PIECE` bytes each."""
+    """The pieces of a download to a remote worker, at most `_PIECE` bytes each."""
     for whole in content:
         for at in range(0, len(whole), _PIECE):
             yield memoryview(whole)[at : at + _PIECE]
 
 
 def _place(record: JobRecord, name: str) -> tuple[str, str]:
-    """The owner and id of a job's input array; the id is "" if the job has no such input."""
+    """The owner and id of an input array that a remote worker asks for; the id is "" if the job has no such input."""
     return record.request.owner, record.request.inputs.get(name, "")
 
 
 def _input_info(services: Services, record: JobRecord, name: str) -> ArrayInfo | None:
-    """The description of a job's input array; None if it is gone or its content changed since a budget was charged.
+    """The description of an input array for a remote worker; None if it is gone or its content changed since a budget
+    was charged.
 
     A remote worker cannot detect that change. Reads files: call it in a thread.
     """

@@ -25,14 +25,14 @@ from warpdesk_server.workers.store.npy_writer import NpyWriter
 
 
 class Pieces:
-    """A reader of a result upload's body, for as many bytes at a time as are wanted."""
+    """A reader of the body in which a remote worker sends results, for as many bytes at a time as are wanted."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
         self._pieces = pieces
         self._left = memoryview(b"")
 
     async def some(self, most: int) -> memoryview:
-        """Read the next bytes of the upload, at least one and at most `most`."""
+        """Read the next bytes that a remote worker sends, at least one and at most `most`."""
         while not self._left:
             try:
                 self._left = memoryview(await anext(self._pieces))
@@ -42,14 +42,14 @@ class Pieces:
         return taken
 
     async def exactly(self, size: int) -> bytearray:
-        """Read exactly `size` bytes of the upload."""
+        """Read exactly `size` bytes of a remote worker's upload of results."""
         taken = bytearray()
         while len(taken) < size:
             taken += await self.some(size - len(taken))
         return taken
 
     async def end(self) -> None:
-        """Refuse an upload with bytes after its announced end."""
+        """Refuse a remote worker's upload of results that has bytes after its announced end."""
         while not self._left:
             try:
                 self._left = memoryview(await anext(self._pieces))
@@ -59,7 +59,7 @@ class Pieces:
 
 
 async def read_manifest(body: Pieces, limit: int, share: Share) -> SentResults:
-    """Read the manifest that a result upload begins with. It gives the length of every file.
+    """Read the manifest with which a remote worker's upload of results begins. It gives the length of every file.
 
     The manifest's own length is added to the share before it is read.
     """
@@ -95,7 +95,7 @@ def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
 
 
 def _mismatch(operation: Operation | None, request: JobRequest, document: ResultDocument) -> str | None:
-    """The reason why an uploaded document is not the result of a job; None if it is."""
+    """The reason why a document that a remote worker sent is not the result of a job; None if it is."""
     if document.job != request.id or document.operation != request.operation:
         return f"The document is the result of {document.operation} of {document.job}"
     if operation is None:
@@ -109,7 +109,7 @@ def _mismatch(operation: Operation | None, request: JobRequest, document: Result
 
 
 class Incoming:
-    """One uploaded result. The files of a refused result are read and dropped."""
+    """One result from a remote worker, as it arrives. The files of a refused result are read and dropped."""
 
     def __init__(self, services: Services, sent: SentResult, found: JobRecord | Refusal) -> None:
         self.name = sent.name
@@ -130,7 +130,7 @@ class Incoming:
         self._place = services.store.incoming(sent.name, found.request.owner)
 
     async def receive(self, body: Pieces) -> AsyncIterator[int]:
-        """Read the result's files from the upload; yields how many more bytes are held in memory."""
+        """Read the result's files from a remote worker's upload; yields how many more bytes are held in memory."""
         for name, array in _arrays(self._document).items():
             writer = None
             header = npy.header(array.dtype, array.shape)
@@ -147,12 +147,13 @@ class Incoming:
                     yield len(piece)
 
     def write(self) -> None:
-        """Write the held bytes to the store. Call it in a thread."""
+        """Write the held bytes of a remote worker's result to the store. Call it in a thread."""
         for writer in self._writers.values():
             writer.flush()
 
     def move(self) -> bool:
-        """Finish the files and publish them as the attempt's result, perhaps not on the disk yet. Call it in a thread.
+        """Finish a remote worker's files and publish them as the attempt's result, perhaps not on the disk yet. Call it
+        in a thread.
 
         If the attempt has a result already, this one is dropped, and False is returned.
         """
@@ -167,7 +168,7 @@ class Incoming:
         return self._place.move(self._document.model_copy(update=document).model_dump_json())
 
     def discard(self) -> None:
-        """Delete the uploaded files, unless they were published."""
+        """Delete the files that a remote worker sent, unless they were published."""
         for writer in self._writers.values():
             writer.close()
         if self._place is not None:
@@ -177,13 +178,13 @@ class Incoming:
 def begin(
     services: Services, sent: SentResults, records: Mapping[str, JobRecord | Refusal], incoming: list[Incoming]
 ) -> None:
-    """Add one `Incoming` for each result of a manifest to the list."""
+    """Add one `Incoming` for each result of a remote worker's manifest to the list."""
     incoming.extend(Incoming(services, result, records[result.name]) for result in sent.results)
 
 
 async def receive(body: Pieces, incoming: Sequence[Incoming], share: Share) -> None:
-    """Read the uploaded results, hashing each piece as it arrives. Pieces are written many at once, or singly if the
-    share is full."""
+    """Read the results that a remote worker sends, hashing each piece as it arrives. Pieces are written many at
+    once, or singly if the share is full."""
     waiting = list[Incoming]()
     for result in incoming:
         waiting.append(result)
@@ -200,7 +201,8 @@ def _write(incoming: Sequence[Incoming]) -> None:
 
 
 def keep(services: Services, incoming: Sequence[Incoming]) -> set[str]:
-    """Publish the uploaded results and force them to the disk; returns the names that this request published."""
+    """Publish the results that a remote worker sent and force them to the disk; returns the names that this request
+    published."""
     taken = [result for result in incoming if result.refusal is None]
     moved = {result.name for result in taken if result.move()}
     for error in services.store.finish_results([result.name for result in taken]).values():
@@ -209,12 +211,12 @@ def keep(services: Services, incoming: Sequence[Incoming]) -> set[str]:
 
 
 def discard(incoming: Sequence[Incoming]) -> None:
-    """Delete the files of uploaded results, unless they were published."""
+    """Delete the files of results that a remote worker sent, unless they were published."""
     for result in incoming:
         result.discard()
 
 
 def delete(services: Services, names: Iterable[str]) -> None:
-    """Delete the named results from the store."""
+    """Delete the named results of remote workers from the service's store."""
     for name in names:
         services.store.delete_result(name)
