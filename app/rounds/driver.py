@@ -34,7 +34,8 @@ EVERY = 0.5  # seconds between two looks, where nothing tells that there is some
 
 
 async def drive(services: Services) -> None:
-    """The driver loop: work on every round that is due, each in a task of its own. What fails is tried again."""
+    """The API's driver loop of rounds: work on every round that is due, each in a task of its own. What fails is
+    tried again."""
     working = dict[str, asyncio.Task[None]]()
     logged = dict[str, str]()  # one line for what goes no further, not one for each look
     try:
@@ -61,7 +62,7 @@ async def drive(services: Services) -> None:
 
 
 def _tell(what: str, why: str, logged: dict[str, str]) -> None:
-    """Log why a round cannot go on, once for each reason."""
+    """Log why the API's driver cannot move a round on, once for each reason."""
     if why and logged.get(what) != why:
         log.warning("%s cannot advance for now: %s", what, why)
         logged[what] = why
@@ -70,8 +71,8 @@ def _tell(what: str, why: str, logged: dict[str, str]) -> None:
 
 
 def _reason(ended: "asyncio.Task[None]") -> str:
-    """The reason for the log why a round's step failed, empty if it did not. An unforeseen error is logged by type
-    alone."""
+    """The driver's reason for the log why a round's step failed, empty if it did not. An unforeseen error is logged
+    by type alone."""
     if ended.cancelled():  # by a library's time limit, say: to ask for its exception would end the driver
         return "the step was canceled"
     error = ended.exception()
@@ -81,7 +82,7 @@ def _reason(ended: "asyncio.Task[None]") -> str:
 
 
 async def _step(services: Services, round_id: str) -> None:
-    """Move one round on by a step: end its phase, aggregate it, or erase it."""
+    """Move one round on by a step of the API's driver: end its phase, aggregate it, or erase it."""
     phase = await anyio.to_thread.run_sync(services.rounds.advance, round_id)
     if phase == "aggregating":
         await _aggregate(services, round_id)
@@ -91,7 +92,7 @@ async def _step(services: Services, round_id: str) -> None:
 
 
 async def _aggregate(services: Services, round_id: str) -> None:
-    """Queue the aggregation job of a round, or end the round as the job ended."""
+    """Queue the aggregation job of a round through the API, or end the round as the job ended."""
     status = await anyio.to_thread.run_sync(services.rounds.status, round_id)
     if status.job_id is not None and await _followed(services, status, status.job_id):
         return
@@ -121,7 +122,7 @@ async def _aggregate(services: Services, round_id: str) -> None:
 
 
 async def _followed(services: Services, status: Status, job_id: str) -> bool:
-    """Whether the round's aggregation job is known. If it has ended, the round is ended too."""
+    """Whether the round's aggregation job is in the API's queue. If it has ended, the round is ended too."""
     record = await services.queue(lambda jobs: jobs.get(job_id))
     if record is None:
         return False  # Redis has lost it: all that it was made from is still there
@@ -140,7 +141,8 @@ async def _abort(services: Services, round_id: str, why: str) -> None:
 
 
 def _prepared(services: Services, work: Aggregation) -> dict[str, Any]:
-    """Recover the mask seeds, publish the aggregation job's inputs, and return its submission, the same at each repeat.
+    """Recover the mask seeds of a round, publish the aggregation job's inputs, and return its submission, the same at
+    each repeat.
 
     Computes and writes files: call it in a thread. Raises Unrecoverable.
     """
@@ -177,7 +179,7 @@ def _dtype(work: Aggregation) -> DType:
 
 
 async def _erase(services: Services, round_id: str) -> None:
-    """Erase a round's secrets, and the arrays and rows that they came from.
+    """Erase a round's secrets, and the arrays and rows in the service that they came from.
 
     Files go first, so that after a crash the round is erased again.
     """

@@ -360,7 +360,7 @@ async def _member(request: Request, services: Services, round_id: str) -> Member
 
 
 async def _own(services: Services, caller: Key, round_id: str) -> Status:
-    """The status of one of the caller's rounds; another key's round is answered as unknown."""
+    """The status of one of the caller's rounds, for a route; another key's round is answered as unknown."""
     status = await services.ask_ledger(caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id:
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
@@ -368,7 +368,7 @@ async def _own(services: Services, caller: Key, round_id: str) -> Status:
 
 
 async def _status(request: Request, services: Services, round_id: str) -> Status:
-    """The status of a round, for the key that created it and for its clients."""
+    """The status of a round that the API shows the key that created it and its clients."""
     if auth.token_of(request).startswith("wdj_"):
         member = await _member(request, services, round_id)
         return await services.ask_ledger(member.owner, lambda: services.rounds.status(round_id))

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def receive(request: Request, services: Services, member: Member) -> None:
-    """Receive the masked vector of a member, or refuse it and erase what arrived."""
+    """Receive the masked vector that a member of a round sends to the API, or refuse it and erase what arrived."""
     place = await services.ask_ledger(member.owner, lambda: services.rounds.place(member))
     declared = bodies.declared_length(request)
     if declared is not None and declared != place.row_bytes:
@@ -57,7 +57,8 @@ async def receive(request: Request, services: Services, member: Member) -> None:
 
 
 async def _write(request: Request, row: Row, size: int, share: Share) -> None:
-    """Write the pieces of a masked vector as they arrive. Few are held in memory, and none if the share has no room."""
+    """Write the pieces of a round's masked vector as the API receives them. Few are held in memory, and none if the
+    share has no room."""
     received = 0
     pieces = list[bytes]()
     async for piece in request.stream():
@@ -80,7 +81,8 @@ async def _write(request: Request, row: Row, size: int, share: Share) -> None:
 
 
 async def _erase_unless_counted(services: Services, member: Member, row: Row) -> None:
-    """Erase a masked vector that is not part of the round's sum. It stays if the database cannot say whether it is."""
+    """Erase a received masked vector that is not part of the round's sum. It stays if the database cannot say
+    whether it is."""
     try:
         counted = await _settled(services, member.owner, lambda: services.rounds.counts_masked(member))
     except Refusal:
@@ -90,7 +92,8 @@ async def _erase_unless_counted(services: Services, member: Member, row: Row) ->
 
 
 async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
-    """Call the round's database and wait however long it takes: a call that was made must not take effect unnoticed."""
+    """Call the database of rounds and wait however long it takes: a call that was made must not take effect
+    unnoticed."""
     with anyio.CancelScope(shield=True):
         answer = await ledger_calls.to_the_end(services.ledger_threads, owner, ask)
     return answer  # noqa: RET504 (to mypy the scope could swallow an error)
