@@ -35,7 +35,7 @@ KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file sto
 
 
 def loops(services: Services, gate: Gate) -> dict[str, Loop]:
-    """Every loop by its name, the first one first."""
+    """Every background loop of the API by its name, the first one first."""
     settings, store, jobs = services.settings, services.store, services.queue.jobs
     table: dict[str, Loop] = {
         "sign": lambda: _sign_older(services.queue, settings),
@@ -56,8 +56,8 @@ def loops(services: Services, gate: Gate) -> dict[str, Loop]:
 
 @asynccontextmanager
 async def running(table: dict[str, Loop]) -> AsyncIterator[None]:
-    """Run these loops until the block is left. The first may take a second before it is entered: jobs have to be signed
-    before anyone asks for them, unless Redis is away."""
+    """Run the API's background loops until the block is left. The first may take a second before it is entered: jobs
+    have to be signed before anyone asks for them, unless Redis is away."""
     tasks = [asyncio.create_task(keep_going(name, loop), name=name) for name, loop in table.items()]
     await asyncio.wait(tasks[:1], timeout=1.0)
     try:
@@ -74,7 +74,8 @@ async def running(table: dict[str, Loop]) -> AsyncIterator[None]:
 
 
 async def keep_going(name: str, loop: Loop) -> None:
-    """Begin a loop again where it fails, for as long as the API runs or until the loop is done."""
+    """Begin a background loop of the API again where it fails, for as long as the API runs or until the loop is
+    done."""
     while True:
         try:
             await loop()
@@ -85,7 +86,7 @@ async def keep_going(name: str, loop: Loop) -> None:
 
 
 async def _follow_up(services: Services, record: JobRecord) -> None:
-    """What every part of the service does at the end of a job."""
+    """What every part of the API does in the background at the end of a job."""
     services.admission.throughput.ended(record)
     storage.ended(services.store, record)
     if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
@@ -96,7 +97,8 @@ async def _follow_up(services: Services, record: JobRecord) -> None:
 
 
 async def _sign_older(queue: Queue, settings: Settings) -> None:
-    """Once in the life of a store: sign what a release without MACs has queued."""
+    """A loop of the API that ends: once in the life of a store, sign the jobs that a release without MACs has
+    queued."""
     done = settings.store_directory / "records-signed"
     while not await anyio.to_thread.run_sync(done.exists):
         owners = [LOCAL, *read_keys(settings.keys_path)]
@@ -109,7 +111,8 @@ async def _sign_older(queue: Queue, settings: Settings) -> None:
 
 
 async def _serve_metrics(metrics: Metrics, host: str, port: int) -> None:
-    """On a port without keys. One of several processes of a host has it; when that ends, another takes it."""
+    """A loop of the API: serve metrics on a port without keys. One of several processes of a host has it; when that
+    ends, another takes it."""
     logged = False
     while True:
         try:

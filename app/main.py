@@ -30,7 +30,8 @@ def create_app(
     operations_offered: Mapping[str, Operation] | None = None,
     store: Store | None = None,
 ) -> FastAPI:
-    """The API; it connects when it starts. Raises `auth.UnusableKeys` where it would be open to other machines."""
+    """The API, put together; it connects when it starts. Raises `auth.UnusableKeys` where it would be open to other
+    machines."""
     settings = settings or Settings()
     offered = OPERATIONS if operations_offered is None else operations_offered
 

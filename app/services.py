@@ -65,25 +65,28 @@ class Services:
     for_workers: Shares  # bytes of documents and inputs of workers of other hosts
 
     async def ask_ledger(self, owner: str, call: Callable[[], T]) -> T:
-        """The answer of the database of budgets and rounds, or a refusal; the call takes one of the owner's threads."""
+        """The answer of the database of budgets and rounds to a route, or a refusal; the call takes one of the
+        owner's threads."""
         return await ledger_calls.in_time(self.ledger_threads, owner, call)
 
     def require_redis(self) -> None:
-        """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""
+        """Refuse a request that needs Redis while it is away by all that is known: nobody has to wait to find out
+        again."""
         if self.admission.away is not None and not self.queue.usable:
             raise Refusal("queue-unavailable", self.admission.away, headers={"Retry-After": "1"})
 
     def allow(self, owner: str, array_id: str) -> None:
-        """An array was published that may have been deleted a moment ago: jobs may read it again. Asks Redis: call it
-        in a thread. While Redis is away its id stays refused, for a minute after it was deleted; also where it was
-        deleted again since."""
+        """Let jobs read an array again that was published, and may have been deleted a moment ago. Asks Redis: call
+        it in a thread. While Redis is away its id stays refused, for a minute after it was deleted; also where it
+        was deleted again since."""
         if self.admission.away is None:
             with suppress(RedisError, OSError), self.store.alone(owner):
                 if self.store.info_of(owner, array_id) is not None:
                     self.queue.jobs.allow(owner, array_id)
 
     def delete_unread(self, owner: str, array_id: str) -> bool:
-        """Delete an array unless a job reads it; returns whether none does. Asks Redis: call it through `queue`.
+        """Delete an array of the API's store unless a job reads it; returns whether none does. Asks Redis: call it
+        through `queue`.
 
         No job can be queued with the array from then on. Nobody can upload it again between that and its deletion.
         """

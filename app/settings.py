@@ -16,7 +16,7 @@ DAY = 86_400.0
 
 
 class Settings(SecretsOfFiles):
-    """Sizes in bytes, times in seconds."""
+    """The API's settings: sizes in bytes, times in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -91,7 +91,8 @@ class Settings(SecretsOfFiles):
 
     @property
     def buffered_per_key(self) -> int:
-        """At least the largest body that is taken: a limit that no caller can keep would refuse it for ever."""
+        """The bytes of bodies that the API buffers for a key: at least the largest body. A limit that no caller can
+        keep would refuse it for ever."""
         return max(self.max_buffered_per_key, self.max_body, self.max_csv)
 
     @property

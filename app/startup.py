@@ -42,7 +42,8 @@ LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 async def opened(
     settings: Settings, operations: Mapping[str, Operation], version: str, store: Store | None = None
 ) -> AsyncIterator[Services]:
-    """The services of an application, closed when the block is left. `store` stands for the one of the settings."""
+    """The services of the API, opened at its start and closed when the block is left. `store` stands for the one of
+    the settings."""
     keep_freed_memory()
     ledger = await anyio.to_thread.run_sync(open_ledger, settings.ledger_place)
     database = ledger.engine
