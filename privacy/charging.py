@@ -192,10 +192,9 @@ class Charges:
         return Released(outcome, answer)
 
     def fail(self, charge_id: str, reason: str) -> None:
-        """Fail a claimed charge: it stays spent in the ledger, as its noise may have been shown. A second call does
-        nothing.
+        """Fail a claimed charge: it stays spent in the ledger, as its noise may have been shown.
 
-        Raises NotClaimed, ChargeEnded, UnknownCharge.
+        A second call does nothing. Raises NotClaimed, ChargeEnded, UnknownCharge.
         """
         with writing(self._journal.engine) as connection:
             charge = self._lock(connection, charge_id)
