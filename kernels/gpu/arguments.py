@@ -79,7 +79,7 @@ def _parameter(text: str, aliases: Mapping[str, str]) -> Parameter:
 
 
 def check_arguments(name: str, expected: tuple[Parameter, ...], args: tuple[Any, ...], array: type) -> None:
-    """Raise TypeError if a launch's arguments do not have the types of the kernel's parameters.
+    """Raise TypeError if a launch's arguments do not have the types of the CUDA kernel's parameters.
 
     CuPy does not check: it passes a Python float as eight bytes and an int as int64, whatever the parameter is. `array`
     is the type of device arrays.

@@ -48,7 +48,7 @@ def check(device: Device) -> None:
 
 @cache
 def answers(blocks: int) -> Answers:
-    """The right answers of the canary for so many blocks: words, float64 and float32 numbers."""
+    """The right answers of the GPU's canary kernel for so many blocks: words, float64 and float32 numbers."""
     taken = np.arange(THREADS * blocks, dtype=np.uint64).reshape(blocks, THREADS)[:, ::-1].ravel()
     zero = np.uint64(0)
     drawn = np.stack(philox4x32.py_func(taken, zero, zero, zero, zero, zero), axis=1)

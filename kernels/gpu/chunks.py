@@ -63,7 +63,7 @@ class _Job:
         self._failures: list[BaseException] = []
 
     def alone(self) -> None:
-        """Run the remaining chunks in this thread."""
+        """Run the job's remaining chunks on the GPU in this thread."""
         if not self._todo:
             return
         self._stop, again = False, False
@@ -85,7 +85,7 @@ class _Job:
                 self._await(self._need(1))
 
     def in_lanes(self) -> None:
-        """Run chunks in all lanes of the device at once. Parts that ran out of memory are left."""
+        """Run chunks in all lanes of the GPU at once. Parts that ran out of memory are left."""
         lanes, grid = self._device.lanes, self._grid
         parts = min(grid.chunks, grid.chunks * grid.each // max(PART, 4 * grid.fixed))
         if parts < 2:
@@ -166,7 +166,8 @@ class _Job:
         return (self._memory.unreserved() // lanes - self._grid.fixed) // self._grid.each
 
     def _fitting(self, most: int) -> int:
-        """The number of chunks to run at once, from one to `most`. Whether a single one fits, only running it shows."""
+        """The number of chunks to launch at once, from one to `most`. Whether a single one fits, only running it
+        shows."""
         if not self._grid.each or self._count() >= most:
             return most
         self._memory.release()
@@ -175,7 +176,7 @@ class _Job:
         return max(1, min(most, self._count()))
 
     def _await(self, nbytes: int) -> None:
-        """Wait a moment for device memory, if other processes hold it."""
+        """Wait a moment for device memory of a chunk, if other processes hold it."""
         until = time.monotonic() + PATIENCE
         while self._memory.short(nbytes) and time.monotonic() < until:
             time.sleep(_TICK)

@@ -10,7 +10,7 @@ from warpdesk_server.kernels.gpu.source import Source
 
 @dataclass(frozen=True)
 class Copied:
-    """The bytes copied between host and device in one direction, and the seconds it took."""
+    """The bytes copied between host and device memory in one direction, and the seconds it took."""
 
     nbytes: int = 0
     seconds: float = 0.0
@@ -21,7 +21,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Times:
-    """The copies to the device (`up`) and back (`down`), and the seconds in kernels.
+    """The copies to a GPU's memory (`up`) and back (`down`), and the seconds in kernels.
 
     A copy counts from the moment the device is free for it to its end, a kernel by the device's own events. Lanes are
     added up: if one copies while another computes, the sum is more than the time on a clock.
@@ -33,7 +33,7 @@ class Times:
 
     @property
     def copy(self) -> float:
-        """Seconds of copies between host and device, in both directions."""
+        """Seconds of copies between host and device memory, in both directions."""
         return self.up.seconds + self.down.seconds
 
 
@@ -70,7 +70,7 @@ class Device(Protocol):
     memory: Memory
 
     def lane(self, index: int) -> AbstractContextManager[None]:
-        """Put this thread's work on the device into lane 1 <= index < lanes for the block.
+        """Put this thread's kernels and copies into the device's lane 1 <= index < lanes for the block.
 
         The lane begins after everything that any thread gave to lane 0 before this call, and runs beside what follows.
         All other threads are in lane 0. The block ends when the lane's work is done; its faults are raised there.
@@ -80,20 +80,20 @@ class Device(Protocol):
         """One of the kernels of a CUDA source, which is compiled once."""
 
     def to_device(self, array: Any) -> Any:
-        """Copy a host array to the device. It may be a matrix of contiguous rows (see as_rows)."""
+        """Copy a host array to device memory. It may be a matrix of contiguous rows (see as_rows)."""
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
 
     def to_host(self, array: Any, out: Any = None) -> Any:
-        """Wait for the device, and copy an array back to the host as NumPy, into `out` if it is given.
+        """Wait for the kernels, and copy an array from device memory to NumPy, into `out` if it is given.
 
         `out` must pass check_out. After a failure its content is undefined.
         """
 
     def times(self) -> Times:
-        """The times of copies and kernels on the device since the last call."""
+        """The times of copies and kernel launches on the device since the last call."""
 
     def forget(self) -> None:
         """Free the memory that is kept for reuse and still has its old content: staging buffers and device memory."""

@@ -43,7 +43,7 @@ class CubinCounts:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a directory of cubins is not used, and the shell commands that fix it.
+    """The reason why a cache directory of cubins is not used, and the shell commands that fix it.
 
     The commands also remove cubins, which others may have put there.
     """

@@ -27,7 +27,7 @@ _OLDEST = 70  # Volta: kernels need independent thread scheduling within a warp,
 
 
 def open_device(index: int = 0, memory: str = "") -> "CupyDevice":
-    """Open a GPU and check it with the canary. Raises NoDevice with the reason, and no other exception.
+    """Open a GPU and check it with the canary kernel. Raises NoDevice with the reason, and no other exception.
 
     `memory` limits the device memory of this process, as kernels.gpu.memory.limit_of parses it.
     """
@@ -246,7 +246,7 @@ class CupyDevice:
 
     @contextmanager
     def _working(self) -> Iterator["_Lane"]:
-        """Hold the lane of this thread for the block; no other thread uses it meanwhile."""
+        """Hold the GPU lane of this thread for the block; no other thread uses it meanwhile."""
         lane: _Lane | None = getattr(self._thread, "lane", None)
         if lane is None:
             # Needed the first time a thread comes here: CuPy keeps the current device and stream for each thread.
@@ -258,7 +258,7 @@ class CupyDevice:
             yield lane
 
     def _finish(self, lane: "_Lane") -> None:
-        """Wait for all kernels of a lane and add up their times. Their faults are raised here."""
+        """Wait for all kernels of a GPU lane and add up their times. Their faults are raised here."""
         lane.stream.synchronize()
         running, lane.running = lane.running, []
         lane.kernel_seconds += sum(self._cupy.cuda.get_elapsed_time(run.before, run.after) for run in running) / 1e3
@@ -285,7 +285,7 @@ class CupyDevice:
         return fault(error.status, f"{self.name}: {error}, in {named}", suspects)
 
     def _free(self) -> str:
-        """The free device memory within the limit, for a sentence; empty if the driver does not report it."""
+        """The free device memory within CuPy's limit, for a sentence; empty if the driver does not report it."""
         try:
             return f", free {max(0, self._memory.room())} of {self._memory.limit} bytes"
         except self._errors:
@@ -301,7 +301,7 @@ class _Launch:
 
     @property
     def done(self) -> bool:
-        """Whether the launch is known to have ended without a fault."""
+        """Whether a kernel's launch is known to have ended without a fault."""
         try:
             return bool(self.after.done)
         except Exception:  # noqa: BLE001 (of a lost device nothing is known)
@@ -347,11 +347,11 @@ class CupyKernel:
 
     @property
     def registers(self) -> int:
-        """The registers that one thread of the kernel takes."""
+        """The registers that one thread of the compiled kernel takes."""
         return self._device.attribute(self._function, "NUM_REGS")
 
     def _allow(self, shared_mem: int) -> None:
-        """Allow a kernel more dynamic shared memory than the 48 KiB that every block may have."""
+        """Allow a CUDA kernel more dynamic shared memory than the 48 KiB that every block may have."""
         with self._allowing:
             attribute = self._device.attribute
             self._allowed = self._allowed or attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES")

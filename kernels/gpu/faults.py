@@ -2,7 +2,7 @@
 
 
 class DeviceFault(Exception):
-    """Raised if a call of the GPU fails; `code` is the CUDA error number if there is one.
+    """Raised if a CUDA call of the GPU fails; `code` is the CUDA error number if there is one.
 
     `suspects` are the kernels that may be the cause, in the order of their launches. An error of a kernel appears at a
     later wait, so there can be several: those launched and not known to have ended. A single suspect is the cause.
@@ -15,16 +15,16 @@ class DeviceFault(Exception):
 
     @property
     def kernel(self) -> str | None:
-        """The kernel that is blamed for the fault: the first suspect, since no kernel runs after a fault."""
+        """The CUDA kernel that is blamed for the fault: the first suspect, since no kernel runs after a fault."""
         return self.suspects[0] if self.suspects else None
 
 
 class NoDevice(DeviceFault):
-    """Raised if there is no usable GPU; the message says why."""
+    """Raised if there is no usable GPU to run kernels on; the message says why."""
 
 
 class OutOfMemory(DeviceFault):
-    """Raised if device memory runs out; the message has the bytes."""
+    """Raised if device memory for a kernel's arrays runs out; the message has the bytes."""
 
 
 class LaunchFailed(DeviceFault):
@@ -36,7 +36,7 @@ class CompileFailed(DeviceFault):
 
 
 class DeviceLost(DeviceFault):
-    """Raised for a sticky or unknown error of the GPU: the CUDA context may be lost, and its process must exit."""
+    """Raised for a sticky or unknown CUDA error: the CUDA context may be lost, and its process must exit."""
 
 
 # By number, never by text. For these errors CUDA says that the process must end: every later call has the same error.
@@ -51,7 +51,7 @@ _REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 300, 301, 302, 303, 304, 500, 701,
 
 
 def fault(code: int, message: str, suspects: tuple[str, ...] = ()) -> DeviceFault:
-    """The fault of a GPU for a CUDA error number, with the kernels that may be the cause.
+    """The exception for a CUDA error number of a GPU, with the kernels that may be the cause.
 
     An unknown number becomes DeviceLost: a new process costs seconds, while an undetected broken context would fail
     every later job.

@@ -28,7 +28,7 @@ SHARE = 0.9  # default limit, as a share of the device: the rest is for context,
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """The state of a process's device memory in bytes.
+    """The state of a process's device memory for kernels, in bytes.
 
     `used` is in arrays. `held` is what the pool took from the driver, used or kept for reuse; it never exceeds `limit`.
     `stuck` is held and unused, but could not be released. `peak` is the most used at a time since the last job began.
@@ -66,7 +66,7 @@ class JobMemory:
 
 
 class Memory(Protocol):
-    """The interface of a device's memory: its limit, free bytes, reservations and accounts."""
+    """The interface of device memory on a GPU: its limit, free bytes, reservations and accounts."""
 
     limit: int  # bytes that this process may take
 
@@ -77,7 +77,7 @@ class Memory(Protocol):
         """Bytes of `room` in device memory that no thread has reserved."""
 
     def short(self, nbytes: int) -> bool:
-        """Whether other processes on the device, and not this one's limit, leave no room for `nbytes`."""
+        """Whether other processes, and not this one's limit, leave no room for `nbytes` of device memory."""
 
     def release(self) -> None:
         """Give held but unused device memory back to the driver."""
@@ -96,7 +96,7 @@ class Memory(Protocol):
 
 
 class Ledger(ABC):
-    """The base of every device's memory: reservations, and the list of live blocks."""
+    """The base of every device memory of a GPU: reservations, and the list of live blocks."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -199,7 +199,7 @@ class Ledger(ABC):
 
 
 class Life:
-    """A companion object of a block of device memory: it is freed with the block, and notes that."""
+    """A companion object of a live block of device memory: it is freed with the block, and notes that."""
 
     __slots__ = ("_dead", "_number")
 
@@ -230,7 +230,7 @@ def limit_of(setting: str, total: int) -> int:
 
 
 def let_go(error: BaseException | None) -> None:
-    """Drop the local variables, such as device arrays, that an error's traceback keeps alive, also of its causes.
+    """Drop the variables, such as arrays in device memory, that an error's traceback keeps alive, also of its causes.
 
     The lines of a bug's traceback stay for the log. For a fault of the device the whole traceback is dropped, since its
     message says enough: clearing the frame of a nested function does not free the variables of the function around it.

@@ -43,7 +43,7 @@ class Compiled:
 
 
 class Nvrtc:
-    """One NVRTC library. `calls` counts the calls of it: 0 means that it was never loaded."""
+    """One NVRTC library, which compiles CUDA. `calls` counts the calls of it: 0 means that it was never loaded."""
 
     def __init__(self, path: Path, version: str = "") -> None:
         """`version` is the library's version, such as "12.9.86", if known without loading it; else NVRTC is asked."""
@@ -75,7 +75,7 @@ class Nvrtc:
         return tuple(f"sm_{number}" for number in numbers)
 
     def target(self, architecture: str) -> str:
-        """The architecture to compile for, so that a GPU of `architecture` can run the code.
+        """The architecture for which NVRTC compiles, so that a GPU of `architecture` can run the code.
 
         It is the same if this NVRTC knows it. Else it is the nearest older one of the same major version, whose machine
         code the GPU runs (CUDA C++ Programming Guide, binary compatibility; Tegra GPUs have none). Raises CompileError

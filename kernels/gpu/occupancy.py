@@ -33,7 +33,7 @@ _MAX_THREADS = 5
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one multiprocessor of a GPU; `shared`, `unit` and `reserved` in bytes."""
+    """The limits of one multiprocessor for a kernel's occupancy; `shared`, `unit` and `reserved` in bytes."""
 
     warps: int
     blocks: int
@@ -108,7 +108,7 @@ class Shape:
 
 
 def best(device: Device, kernel: Kernel, shapes: Iterable[Shape]) -> Shape:
-    """The best shape of a launch on a device, of shapes that do the same job.
+    """The best shape of a kernel's launch on a device, of shapes that do the same job.
 
     A multiprocessor runs its blocks in rounds of as many as it holds at a time. The shape with the fewest rounds wins,
     since it has the most in flight. Then comes the least work of the busiest multiprocessor, then the smaller block,
@@ -127,7 +127,8 @@ def best(device: Device, kernel: Kernel, shapes: Iterable[Shape]) -> Shape:
 
 
 def resident(device: Device, kernel: Kernel, threads: int, shared: int = 0) -> int:
-    """The number of blocks that the whole device holds at a time, at least one: a launch that loops needs no more."""
+    """A kernel's number of blocks that the whole GPU holds at a time, at least one: a launch that loops needs no
+    more."""
     return device.multiprocessors * max(1, _held(kernel, threads, shared))
 
 

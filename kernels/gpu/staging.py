@@ -59,7 +59,8 @@ class Staging:
                 buffer.zero()
 
     def _share(self, copy: Callable[[_Pieces, "_Pair"], None], matrix: NDArray[Any], pointer: Any) -> None:
-        """Copy a matrix in as many threads as are worth it. All of them have ended when this returns or fails."""
+        """Copy a matrix to or from the GPU in as many threads as are worth it. All have ended when this returns or
+        fails."""
         pieces: _Pieces = deque(_cut(matrix, pointer))
         others: list[Future[None]] = []
         try:
@@ -119,7 +120,7 @@ class _Buffer:
             self._event.synchronize()
 
     def _as(self, part: NDArray[Any]) -> NDArray[Any]:
-        """The buffer with the shape and dtype of `part`. It counts as used from now on, even after a failure."""
+        """The pinned buffer with the shape and dtype of `part`. It counts as used from now on, even after a failure."""
         if self._memory is None:
             self._memory = self._pinned()
         self._used = max(self._used, part.nbytes)
@@ -156,7 +157,7 @@ def _receive(pieces: _Pieces, pair: _Pair) -> None:
 
 
 def _taken(pieces: _Pieces, pair: _Pair) -> Iterator[tuple[_Buffer, NDArray[Any], Any]]:
-    """The pieces that this thread takes from the queue, each with one of its two buffers in turn."""
+    """The pieces of a copy to or from the GPU that this thread takes, each with one of its two pinned buffers."""
     for buffer in cycle(pair):
         try:
             part, pointer = pieces.popleft()
