@@ -10,7 +10,7 @@ _TO_READ, _SECOND_CACHE, _DATA = _FLAG(0), _FLAG(2), _FLAG(1)
 
 @intrinsic
 def fetch(_typing, numbers, _index):  # type: ignore[no-untyped-def]
-    """Prefetch the cache line of numbers[index], which is soon read or written. It does not wait.
+    """Prefetch a CPU's cache line for a compiled loop: that of numbers[index], soon read or written. It does not wait.
 
     The index may be out of range. `numbers` is a contiguous array, indexed as if it were flat, or a pointer to numbers.
     """

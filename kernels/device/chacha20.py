@@ -31,8 +31,8 @@ _DOUBLE_ROUND = (
 
 
 def _emit_rounds(builder: Any, word: Any, state: Any, out: Any) -> None:
-    """Emit LLVM code of ChaCha20: load sixteen words (scalars or vectors of type `word`), ten double rounds, add the
-    input, store."""
+    """Emit LLVM code of the ChaCha20 twin: load sixteen words (scalars or vectors of type `word`), ten double rounds,
+    add the input, store."""
     bits = ir.IntType(32)
 
     def broadcast(value: int) -> Any:
@@ -97,7 +97,7 @@ _rounds_of_lanes = _rounds(ir.VectorType(ir.IntType(32), LANES))
 
 @njit(inline="never")
 def block(key: NDArray[np.uint32], counter: int, n0: int, n1: int, n2: int, out: NDArray[np.uint32]) -> None:
-    """Write one ChaCha20 block: key[8] -> out[16]; counter and nonce words are taken mod 2**32."""
+    """Write one block of the ChaCha20 twin: key[8] -> out[16]; counter and nonce words are taken mod 2**32."""
     state = np.empty(WORDS, np.uint32)
     for w in range(4):
         state[w] = _SIGMA[w]
@@ -112,7 +112,8 @@ def block(key: NDArray[np.uint32], counter: int, n0: int, n1: int, n2: int, out:
 
 @njit(inline="never")
 def prepare(state: NDArray[np.uint32], key: NDArray[np.uint32], n0: int, n1: int, n2: int) -> None:
-    """Fill a ChaCha20 state[16 * LANES] with constants, key[8] and a nonce in every lane; the caller sets counters."""
+    """Fill the state[16 * LANES] of the ChaCha20 twin: constants, key[8], a nonce in every lane; the caller sets
+    counters."""
     for lane in range(LANES):
         for w in range(4):
             state[w * LANES + lane] = _SIGMA[w]
@@ -125,7 +126,8 @@ def prepare(state: NDArray[np.uint32], key: NDArray[np.uint32], n0: int, n1: int
 
 @njit(inline="never")
 def blocks(state: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
-    """Write LANES ChaCha20 blocks, lane by lane: state[16 * LANES] -> out[16 * LANES], the state unchanged."""
+    """Write LANES blocks of the ChaCha20 twin, lane by lane: state[16 * LANES] -> out[16 * LANES], the state
+    unchanged."""
     _rounds_of_lanes(state, out)
 
 
@@ -143,7 +145,7 @@ def _keystream(key: NDArray[np.uint32], counter: int, nonce: NDArray[np.uint32],
 
 
 def keystream(key: bytes, words: int, counter: int = 0, nonce: bytes = bytes(12)) -> NDArray[np.uint32]:
-    """The first `words` 32-bit words of the ChaCha20 keystream that starts at block `counter`.
+    """The first `words` 32-bit words of the ChaCha20 twin's keystream that starts at block `counter`.
 
     Raises ValueError where the 32-bit counter would wrap: RFC 8439 never uses one counter twice under a key and nonce.
     """

@@ -73,7 +73,7 @@ MANTISSA_F64 = np.int64(0x000FFFFFFFFFFFFF)
 
 @njit(cache=True, forceinline=True)
 def minus_two_log(u):  # type: ignore[no-untyped-def]
-    """-2 ln u for a normal float32 u in (0, 1]: the squared radius of Box and Muller."""
+    """-2 ln u for a normal float32 u in (0, 1]: the squared radius of Box and Muller, as in the device header."""
     bits = np.int32(np.float32(u).view(np.int32) - SQRT_HALF_BITS)
     exponent = np.int32(bits >> MANTISSA_BITS)
     f = np.int32((bits & MANTISSA) + SQRT_HALF_BITS).view(np.float32) - ONE
@@ -83,7 +83,8 @@ def minus_two_log(u):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, forceinline=True)
 def sincos_turn(word):  # type: ignore[no-untyped-def]
-    """Sine and cosine of the angle word * 2^-32 turns; the reduction to an eighth turn is exact, in integers."""
+    """Sine and cosine of word * 2^-32 turns, as in the device header; the reduction to an eighth turn is exact, in
+    integers."""
     quadrant = np.uint32(word + EIGHTH_TURN) & QUADRANT
     t = np.float32(np.int32(word - quadrant)) * RADIANS_PER_WORD
     t2 = t * t
@@ -99,7 +100,7 @@ def sincos_turn(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, forceinline=True)
 def exp64(x):  # type: ignore[no-untyped-def]
-    """e^x in float64; an argument outside [-708, 709] is replaced by the nearer end."""
+    """e^x in float64 as in the device header; an argument outside [-708, 709] is replaced by the nearer end."""
     x = min(max(x, EXP_LOWEST), EXP_HIGHEST)
     shifted = x * LOG2_E + ROUND
     k = shifted - ROUND
@@ -112,7 +113,7 @@ def exp64(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, forceinline=True)
 def log64(x):  # type: ignore[no-untyped-def]
-    """ln x for a normal float64 x > 0."""
+    """ln x for a normal float64 x > 0, as in the device header."""
     bits = np.float64(x).view(np.int64) - SQRT_HALF_BITS_F64
     k = np.float64(bits >> EXPONENT_SHIFT)
     f = np.int64((bits & MANTISSA_F64) + SQRT_HALF_BITS_F64).view(np.float64) - 1.0

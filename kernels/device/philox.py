@@ -17,7 +17,7 @@ ROUNDS = 10
 
 @njit(cache=True, forceinline=True)
 def philox4x32(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
-    """The four random 32-bit words of counter (c0, c1, c2, c3) under key (k0, k1), all of them uint64 below 2^32.
+    """The device header's four random words of counter (c0, c1, c2, c3) under key (k0, k1), each a uint64 below 2^32.
 
     Words are uint64, because a 32 x 32 -> 64 bit product is then one multiplication in each SIMD lane; the high half of
     a product of uint32 lanes needs shuffles. Without forceinline LLVM calls this in the caller's loop, which stays

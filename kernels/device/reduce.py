@@ -15,7 +15,7 @@ BLOCK = 256  # values added by one block of threads, and by one pass of the CPU
 
 @njit(cache=True)
 def tree_sum(values):  # type: ignore[no-untyped-def]
-    """The tree sum of a float64 array whose length is a power of two; the array is overwritten."""
+    """The device header's tree sum of a float64 array whose length is a power of two; the array is overwritten."""
     stride = values.size // 2
     while stride > 0:
         for i in range(stride):
@@ -25,7 +25,7 @@ def tree_sum(values):  # type: ignore[no-untyped-def]
 
 
 def pairwise_sum(partials: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum over the first axis of (blocks, sums), as a tree of neighbours."""
+    """The sum that kernels share over the first axis of (blocks, sums), as a tree of neighbours."""
     while len(partials) > 1:
         if len(partials) % 2:
             partials = np.concatenate([partials, np.zeros((1, *partials.shape[1:]))])
