@@ -18,7 +18,8 @@ ITEMSIZE: dict[str, int] = {
 
 @dataclass(frozen=True)
 class ArrayInfo:
-    """The description of an array, recorded when it is stored. All arrays are C-ordered and little-endian."""
+    """The description of an array for operations' checks, recorded when it is stored. All arrays are C-ordered and
+    little-endian."""
 
     dtype: DType
     shape: tuple[int, ...]

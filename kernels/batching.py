@@ -28,7 +28,7 @@ class Batching:
 
 @dataclass(frozen=True)
 class Joint:
-    """One call that computes a batch of jobs: its parameters, its inputs, and how its outputs are split.
+    """One call of an operation for a batch of jobs: its parameters, its inputs, and how its outputs are split.
 
     `parts` gives each job, in order, the same bytes that it would have got alone.
     """

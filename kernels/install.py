@@ -8,12 +8,13 @@ _CLONE = Path(__file__).resolve().parents[1]
 
 
 def pip(*arguments: str) -> str:
-    """A pip command, quoted for a shell."""
+    """A pip command for packages that kernels need, quoted for a shell."""
     return shlex.join([sys.executable, "-m", "pip", *arguments])
 
 
 def warpdesk(extra: str = "") -> str:
-    """The pip command that installs Warpdesk's own dependencies with an extra, in a clone as the Makefile does.
+    """The pip command that installs the packages Warpdesk's kernels need, and an extra; in a clone as the Makefile
+    does.
 
     If Warpdesk was installed as a package, pip installs only what is missing.
     """

@@ -20,7 +20,7 @@ Backend = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True)
 class Input:
-    """The declaration of one input array of an operation."""
+    """The declaration of one input array in an operation's contract."""
 
     name: str
     doc: str
@@ -43,7 +43,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one job, known before it starts: its memory and its work.
+    """The cost of one job of an operation, known before it starts: its memory and its work.
 
     `bytes` are its inputs, workspace and outputs together. `work` counts its elementary steps (an element touched, a
     path step, a multiply-add): a device's time for the operation is about a + b * work.
@@ -54,13 +54,13 @@ class Cost:
 
     @property
     def steps(self) -> float:
-        """The job's elementary steps, or its bytes if the operation counts no steps."""
+        """The elementary steps of an operation's job, or its bytes if the operation counts no steps."""
         return max(self.work or self.bytes, 1.0)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid of a job: how it is cut into chunks on a device.
+    """The grid of an operation's job: how it is cut into chunks on a device.
 
     It depends on the job alone. So the answer does not depend on where chunks run, nor on how many are in memory at a
     time. `each` is the device memory of one chunk, `fixed` that of the job besides its chunks, in bytes.
@@ -128,7 +128,8 @@ class Operation:
         return self.randomness == "private" or any(given.secret for given in self.inputs)
 
     def secrets(self, inputs: Mapping[str, str]) -> list[str]:
-        """The ids of a job's secret input arrays, which are erased once it is done; `inputs` maps names to ids."""
+        """The ids of the arrays that the operation declares secret, which are erased once the job is done; `inputs`
+        maps names to ids."""
         return [inputs[given.name] for given in self.inputs if given.secret and given.name in inputs]
 
     @property
@@ -140,7 +141,7 @@ class Operation:
         return not self.confidential
 
     def batch_key(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> str | None:
-        """The batch key of a job as JSON: jobs with the same key may run in one batch. None: the job runs alone.
+        """The batch key of an operation's job as JSON: jobs of one key may run in one batch. None: the job runs alone.
 
         The caller adds what the operation does not know: the requested backend, and the owner if it is confidential.
         """
@@ -155,7 +156,7 @@ class Operation:
         return json.dumps([self.name, *alike], sort_keys=True)
 
     def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
-        """The one call that computes a batch of jobs with these parameters and with inputs of equal dtypes and shapes.
+        """The operation's one call for a batch of jobs with these parameters and inputs of equal dtypes and shapes.
 
         None: the jobs run one after another.
         """
@@ -172,7 +173,8 @@ class Operation:
         return function
 
     def validate(self, params: Mapping[str, Any], inputs: Mapping[str, ArrayInfo]) -> Params:
-        """Return the parsed parameters, or raise InvalidRequest with what is wrong with them and with the inputs."""
+        """Return the operation's parsed parameters, or raise InvalidRequest with what is wrong with them or with the
+        inputs."""
         problems = list(self._input_problems(inputs))
         try:
             # JSON rules of strict mode: lists are tuples there, strings are literals.

@@ -10,7 +10,8 @@ MOST_LISTED = 20  # problems of a request that are put into words: it may have a
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a request: its place (a JSON pointer such as "/params/period") and a sentence."""
+    """One problem of a request, such as an operation's parameter: its place (a JSON pointer such as "/params/period")
+    and a sentence."""
 
     pointer: str
     detail: str
@@ -44,8 +45,8 @@ def problems_of(
 
 
 def _is_echo(entry: Mapping[str, Any]) -> bool:
-    """Whether an error says that a list is too short only because an invalid item, which has its own error, is left
-    out of it."""
+    """Whether an error says that a parameter's list is too short only because an invalid item is left out of it. That
+    item has its own error."""
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
@@ -100,7 +101,8 @@ def _sentence(kind: str, message: str, context: Mapping[str, Any], got: Any, pla
 
 
 def _name(place: Sequence[int | str]) -> str:
-    """The name of a place in a request, for a sentence: the innermost field with its indices."""
+    """The name of a place in a request, such as an operation's parameter, for a sentence: the innermost field with its
+    indices."""
     fields = [at for at, part in enumerate(place) if isinstance(part, str)]
     if not fields:
         return "the body" + "".join(f"[{index}]" for index in place)
@@ -108,7 +110,8 @@ def _name(place: Sequence[int | str]) -> str:
 
 
 def _shown(kind: str, got: Any) -> str:
-    """A value of a request as shortened JSON; if its length is the problem, its length."""
+    """A value in a request, such as an operation's parameter, as shortened JSON; if its length is the problem, its
+    length."""
     if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
         return str(len(got))
     if isinstance(got, Mapping):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass
 class _Stage:
-    """A part of a job's progress, from the fraction `first` to `end`."""
+    """A part of the progress that a job's kernels report, from the fraction `first` to `end`."""
 
     tell: Callable[[float], None]
     first: float = 0.0
@@ -21,7 +21,7 @@ _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 
 @contextmanager
 def telling(tell: Callable[[float], None] | None) -> Iterator[None]:
-    """Call `tell` with the job's progress in the block: the fraction that is done, never less than before.
+    """Call `tell` with the progress that kernels report in the block: the fraction done, never less than before.
 
     `tell` is called often, in this thread, and should return at once. None: no listener.
     """
@@ -42,7 +42,7 @@ def telling(tell: Callable[[float], None] | None) -> Iterator[None]:
 
 @contextmanager
 def stage(first: float, end: float) -> Iterator[None]:
-    """Scale progress in the block to one part of the job, or of the stage around it: from one fraction to another."""
+    """Scale kernels' progress in the block to a part of the job, or of the stage around it: between two fractions."""
     whole = _stage.get()
     if whole is None:
         yield
@@ -56,11 +56,11 @@ def stage(first: float, end: float) -> Iterator[None]:
 
 
 def has_listener() -> bool:
-    """Whether the job of this thread has a listener for its progress."""
+    """Whether the job of this thread has a listener for its kernels' progress."""
     return _stage.get() is not None
 
 
 def report(done: float) -> None:
-    """Report the progress of a job: the fraction of this stage that is done. Without a listener it takes 0.1 us."""
+    """Report a kernel's progress: the fraction of this stage that is done. Without a listener it takes 0.1 us."""
     if (now := _stage.get()) is not None:
         now.tell(now.first + done * (now.end - now.first))
