@@ -19,7 +19,7 @@ _MOMENT = 0.15  # seconds
 
 
 def shared() -> int:
-    """Make a descriptor of shared memory, to be opened as `Calls` by this process and by another."""
+    """Make a descriptor of memory that a worker's parent and child share, to be opened as `Calls` by both."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("calls")
     else:
@@ -33,7 +33,7 @@ class Calls:
     """The table of device calls: the child process' threads write it, and its parent process reads it."""
 
     def __init__(self, descriptor: int) -> None:
-        """The descriptor may be closed afterwards: the mapping has its own."""
+        """Map the table of the child's device calls. The descriptor may be closed afterwards."""
         self._window = memoryview(mmap.mmap(descriptor, _BYTES)).cast("d")  # since when and until when; 0: in none
         self._running: dict[int, tuple[float, float]] = {}  # since when and until when, by number
         self._numbers = itertools.count()
@@ -41,7 +41,10 @@ class Calls:
         self._late = self._late_at = 0.0
 
     def begin(self, patience: float) -> int:
-        """Record the start of a device call that should take at most `patience` seconds. Returns its number."""
+        """Record, for the parent to read, the start of a device call that should take at most `patience` seconds.
+
+        Returns its number.
+        """
         number = next(self._numbers)
         with self._changing:
             now = time.monotonic()  # one clock for all processes of a machine
@@ -55,12 +58,12 @@ class Calls:
             self._tell()
 
     def seconds(self) -> float | None:
-        """Seconds for which the device call that is due first has run; None if there is none."""
+        """Seconds for which the child's device call that is due first has run; None if there is none."""
         since = self._window[0]
         return time.monotonic() - since if since else None
 
     def late(self) -> bool:
-        """Whether the device call that is due first is past its limit, and was so `_MOMENT` seconds ago too."""
+        """Whether the child's device call that is due first is past its limit, and was so `_MOMENT` seconds ago too."""
         now, until = time.monotonic(), self._window[1]
         if not until or now < until:
             return False

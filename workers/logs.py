@@ -51,8 +51,10 @@ _SECRETS = (
 
 
 def scrub(text: str) -> str:
-    """The text with its secrets replaced by stars: API keys, join tokens, values of authentication headers, and
-    passwords in URLs and connection strings."""
+    """Text for a log line, with its secrets replaced by stars.
+
+    Secrets are API keys, join tokens, values of authentication headers, and passwords in URLs and connection strings.
+    """
     for pattern, shown in _SECRETS:
         text = pattern.sub(shown, text)
     return text

@@ -46,11 +46,11 @@ class Metric:
 
     @property
     def counted(self) -> bool:
-        """Whether the metric is counted in Redis, where all processes add to it."""
+        """Whether the metric is declared as counted in Redis, where all processes add to it."""
         return self.source in ("api", "transition", "worker")
 
     def checked(self, values: Sequence[str]) -> tuple[str, ...]:
-        """The metric's label values as a tuple; raises ValueError if there are too many or too few."""
+        """The label values of the declared metric as a tuple; raises ValueError if there are too many or too few."""
         if len(values) != len(self.labels):
             raise ValueError(f"{self.name} has {len(self.labels)} labels {self.labels}, got {len(values)}: {values}")
         return tuple(values)

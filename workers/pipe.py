@@ -37,7 +37,7 @@ class Assignment(Message):
 
     @property
     def first(self) -> JobRequest:
-        """The first job's request; its operation, backend wish and priority are those of all jobs in the message."""
+        """The request of the assignment's first job; operation, backend wish and priority are those of all its jobs."""
         return self.jobs[0].request
 
 
@@ -46,7 +46,10 @@ FaultKind = Literal["out-of-memory", "launch", "compile", "kept-off"]
 
 
 class KernelFault(Message):
-    """A GPU fault that the CUDA context survives. `kernel` is "" if no kernel caused it, as for an allocation."""
+    """A GPU fault that the child reports to its parent, and that the CUDA context survives.
+
+    `kernel` is "" if no kernel caused it, as for an allocation.
+    """
 
     kind: FaultKind
     kernel: str
@@ -58,7 +61,7 @@ Compilation = Literal["hit", "miss", "error"]
 
 
 class OfDevice(Message):
-    """The device status that every message of a serving child contains."""
+    """The device status in every message that a serving child sends to its parent."""
 
     canary_at: float | None = None  # Unix seconds: when the device last passed the canary check
     memory: DeviceMemory | None = None
@@ -149,10 +152,10 @@ def receive_orders(pipe: Connection) -> Orders:
 
 
 def receive_assignment(pipe: Connection) -> Assignment:
-    """Wait for work; raises EOFError when the parent has gone."""
+    """Wait for the parent's next assignment on the child's pipe; raises EOFError when the parent has gone."""
     return Assignment.model_validate_json(pipe.recv_bytes())
 
 
 def receive(pipe: Connection) -> FromChild:
-    """The child's next message; raises EOFError or OSError when the child has died."""
+    """The child's next message on the pipe to its parent; raises EOFError or OSError when the child has died."""
     return _FROM_CHILD.validate_json(pipe.recv_bytes())

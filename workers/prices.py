@@ -19,7 +19,7 @@ _EXAMPLE = '{"NVIDIA H100": 2.95, "cpu": 0.08}'
 
 
 def parse(table: Any) -> dict[str, float]:
-    """Parse the price table from a JSON text or an object. Raises ValueError with a sentence."""
+    """Parse the price table of devices from a JSON text or an object. Raises ValueError with a sentence."""
     if isinstance(table, str):
         if not table.strip():
             return {}
@@ -39,7 +39,7 @@ def parse(table: Any) -> dict[str, float]:
 
 
 def price_of(prices: Mapping[str, float], backend: str, device: str) -> float | None:
-    """A device's price in dollars per hour, by its name; None if the table has none."""
+    """A device's price in dollars per hour, found in the price table by its name; None if the table has none."""
     fitting = [beginning for beginning in prices if device.startswith(beginning)]
     if fitting:
         return prices[max(fitting, key=len)]
@@ -47,7 +47,7 @@ def price_of(prices: Mapping[str, float], backend: str, device: str) -> float | 
 
 
 def costed(outcome: Succeeded, watts: float | None, prices: Mapping[str, float]) -> Succeeded:
-    """The outcome with the energy, in joules, and the price, in dollars, of the job's share of its launch.
+    """A job's outcome with the energy, in joules, and the price, in dollars, of the job's share of its launch.
 
     `watts` is the mean power of the GPU during the launch. Without it, or without a price, that field is None.
     """

@@ -31,12 +31,12 @@ def is_dead(process: str) -> bool:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread of the process `parent` that started it ends."""
+    """Have Linux kill this child process when the thread of the process `parent` that started it ends."""
     tie_to(parent, signal.SIGKILL)()
 
 
 def tie_to(parent: int, death: signal.Signals) -> Callable[[], None]:
-    """A function that ties the process calling it to `parent`, as `die_with` does, by the signal `death`.
+    """A function that ties the child process calling it to `parent`, as `die_with` does, by the signal `death`.
 
     The C library is loaded here and not in that function: a child forked from a threaded process must load nothing.
     """
@@ -52,7 +52,10 @@ def tie_to(parent: int, death: signal.Signals) -> Callable[[], None]:
 
 
 def python() -> list[str]:
-    """The command line of a Python interpreter that imports from where this one does (-P: not the current one)."""
+    """The command line with which a child process of Python is started, importing from where this one does.
+
+    It has -P where this process has it: the current directory is then not imported from.
+    """
     return [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
 
 
@@ -67,7 +70,10 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """The start time in clock ticks since boot (field 22 of /proc/<pid>/stat), empty for a dead process or a zombie."""
+    """A process' start time in clock ticks since boot; empty for a dead process or a zombie.
+
+    Source: field 22 of /proc/<pid>/stat.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

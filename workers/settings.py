@@ -21,7 +21,7 @@ Durability = Literal["always", "everysec"]
 
 
 def default_home() -> Path:
-    """The default home directory: `~/.local/state/warpdesk`, or `warpdesk` in XDG_STATE_HOME if that is set.
+    """The default of WARPDESK_HOME: `~/.local/state/warpdesk`, or `warpdesk` in XDG_STATE_HOME if that is set.
 
     Source: XDG Base Directory Specification.
     """
@@ -30,7 +30,7 @@ def default_home() -> Path:
 
 
 def ledger_in(home: Path) -> str:
-    """The URL of the privacy ledger that one machine keeps in its home directory."""
+    """The default of WARPDESK_LEDGER_URL: the privacy ledger that one machine keeps in its home directory."""
     return f"sqlite:///{home.absolute()}/ledger.db"
 
 
@@ -60,7 +60,7 @@ class SecretsOfFiles(BaseSettings):
 
 
 class WorkerSettings(SecretsOfFiles):
-    """Times in seconds."""
+    """The settings of a worker. Times are in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -119,7 +119,7 @@ class WorkerSettings(SecretsOfFiles):
 
     @property
     def ledger(self) -> str | None:
-        """The URL of the privacy ledger; None if this worker has none."""
+        """The URL of the privacy ledger by the worker's settings; None if this worker has none."""
         return self.ledger_url.get_secret_value() or (None if self.api_url else ledger_in(self.home))
 
     @property
@@ -127,13 +127,14 @@ class WorkerSettings(SecretsOfFiles):
         return self.ledger_key_file or self.home / "ledger.key"
 
     def catalogue(self) -> Mapping[str, Operation]:
-        """The catalogue of operations that this worker runs."""
+        """The catalogue of operations that the worker's settings name."""
         module, _, attribute = self.operations.partition(":")
         operations: Mapping[str, Operation] = getattr(importlib.import_module(module), attribute)
         return operations
 
     def cache_environment(self) -> dict[str, str]:
-        """The environment variables that say where compiled code is cached: in the home, or where they are set already.
+        """The worker's environment variables for the caches of compiled code: in the home, or where they are set
+        already.
 
         Numba's cache is in a subdirectory named by `kernels.fingerprint` in either case. Our kernels' cache needs none,
         since each entry's key covers all it is made from. Nor does CuPy's, which holds CuPy's code around cuBLAS.
