@@ -35,7 +35,7 @@ def from_file(data: bytes) -> Numbers:
 
 
 def as_bytes(numbers: Numbers) -> memoryview:
-    """The bytes of a received array's numbers in C order, copied only if it has another order."""
+    """The bytes of an uploaded or inline array's numbers in C order, copied only if it has another order."""
     return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 

@@ -29,7 +29,7 @@ _AT_ONCE = 1000  # records that are read in one step
 
 
 def open_store(settings: Settings) -> SpoolStore:
-    """Open the array and result store on this machine's disk, with the quotas of the settings."""
+    """Open the API's store of arrays and results on this machine's disk, with the quotas of the settings."""
     settings.store_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     in_all, of_owner = settings.max_stored_bytes, settings.max_stored_bytes_per_key
     if in_all is None:
@@ -66,8 +66,8 @@ def ended(store: Store, record: JobRecord) -> None:
 
 
 def _name(record: JobRecord) -> str | None:
-    """The name of an ended job's result in the array store; None if it has none, or if the worker's name is
-    malformed."""
+    """The name of an ended job's result, whose space the API releases; None if it has none, or if the worker's name
+    is malformed."""
     if record.result is None:
         return None
     try:
@@ -117,7 +117,7 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
 
 
 def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
-    """A function for the sweep of arrays that says whether a live job reads an array; None if Redis cannot say.
+    """A function for the API's sweep of arrays that says whether a live job reads an array; None if Redis cannot say.
 
     After Redis failed once it is not asked again in this sweep. An array about to be deleted is forbidden first, so
     that no job that reads it is enqueued in between.
@@ -138,7 +138,7 @@ def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
 
 
 def _end(store: Store, queue: JobQueue) -> None:
-    """Release the disk space reserved in the array store for jobs whose end nobody reported, and for jobs never
+    """Release the disk space that the API reserved for jobs whose end nobody reported, and for jobs that were never
     queued."""
     live = store.unended()
     for first in range(0, len(live), _AT_ONCE):

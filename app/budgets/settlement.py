@@ -65,7 +65,8 @@ async def look(services: Services) -> None:
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
-    """Queue jobs that were charged to a budget and are in no queue, and settle the charges of those that ended.
+    """A pass of the API's settlement loop: queue charged jobs that are in no queue, and settle the charges of those
+    that ended.
 
     So a crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else.
     """
@@ -87,7 +88,7 @@ def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) 
 
 
 def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenCharge) -> None:
-    """Queue again a lost job that was charged to a budget. If its inputs are gone, settle the charge."""
+    """Have the API queue a lost job again that was charged to a budget. If its inputs are gone, settle the charge."""
     job = with_charge(JobRequest.model_validate_json(charge.job), ledger.charges.get(charge.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.

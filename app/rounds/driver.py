@@ -141,8 +141,8 @@ async def _abort(services: Services, round_id: str, why: str) -> None:
 
 
 def _prepared(services: Services, work: Aggregation) -> dict[str, Any]:
-    """Recover the mask seeds of a round, publish the aggregation job's inputs, and return its submission, the same at
-    each repeat.
+    """Recover a round's mask seeds, publish the inputs of the aggregation job for the API, and return its submission,
+    the same at each repeat.
 
     Computes and writes files: call it in a thread. Raises Unrecoverable.
     """
@@ -179,7 +179,7 @@ def _dtype(work: Aggregation) -> DType:
 
 
 async def _erase(services: Services, round_id: str) -> None:
-    """Erase a round's secrets, and the arrays and rows in the service that they came from.
+    """Erase what the API holds of a round: its secrets, and the arrays and rows that they came from.
 
     Files go first, so that after a crash the round is erased again.
     """

@@ -81,8 +81,8 @@ async def _write(request: Request, row: Row, size: int, share: Share) -> None:
 
 
 async def _erase_unless_counted(services: Services, member: Member, row: Row) -> None:
-    """Erase a received masked vector that is not part of the round's sum. It stays if the database cannot say
-    whether it is."""
+    """Erase a masked vector that the API received but that is no part of the round's sum. It stays if the database
+    cannot say whether it is."""
     try:
         counted = await _settled(services, member.owner, lambda: services.rounds.counts_masked(member))
     except Refusal:
@@ -92,8 +92,8 @@ async def _erase_unless_counted(services: Services, member: Member, row: Row) ->
 
 
 async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
-    """Call the database of rounds and wait however long it takes: a call that was made must not take effect
-    unnoticed."""
+    """Call the database of rounds for the API and wait however long it takes: a call that was made must not take
+    effect unnoticed."""
     with anyio.CancelScope(shield=True):
         answer = await ledger_calls.to_the_end(services.ledger_threads, owner, ask)
     return answer  # noqa: RET504 (to mypy the scope could swallow an error)
