@@ -22,7 +22,8 @@ DROP = Fraction(1, 5)  # largest part that drops out
 
 @dataclass(frozen=True)
 class Graph:
-    """`degree` neighbours of each client; of them and the client itself any `threshold` recover its secrets."""
+    """`degree` neighbours of each client in the masking graph; of them and the client itself any `threshold` recover
+    its secrets."""
 
     degree: int
     threshold: int
@@ -36,7 +37,8 @@ def parameters(
     corrupt: Fraction = CORRUPT,
     drop: Fraction = DROP,
 ) -> Graph:
-    """Return the smallest even degree, and for it the smallest threshold, that protects `n` clients in random order.
+    """Return the masking graph's smallest even degree, and for it the smallest threshold, that protects `n` clients in
+    random order.
 
     With at most floor(corrupt * n) clients telling the server what they know and floor(drop * n) dropping out, all of
     this holds:
@@ -64,12 +66,13 @@ def parameters(
 
 
 def majority(size: int) -> int:
-    """The smallest threshold above half of a sharing set of `size` clients."""
+    """The smallest threshold of shares above half of a sharing set of `size` clients."""
     return size // 2 + 1
 
 
 def neighbours(ring: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
-    """Return each client's neighbours, half of them on either side of it on the ring, or all others.
+    """Return each client's neighbours in the masking graph, half of them on either side of it on the ring, or all
+    others.
 
     `ring` has to be in an order drawn at random, after it was settled who takes part: who knew it before could crowd
     around a victim. Raises ValueError for an odd degree below len(ring) - 1, one above it, or a client named twice.
@@ -86,7 +89,7 @@ def neighbours(ring: Sequence[int], degree: int) -> dict[int, tuple[int, ...]]:
 
 
 def _disconnected(n: int, degree: int, missing: int) -> Fraction:
-    """Bound the probability that `missing` clients of a ring in random order leave the others in two parts.
+    """Bound the probability that `missing` clients of the masking ring in random order leave the others in two parts.
 
     That takes degree / 2 missing clients in a row at two places. There are n * (n - degree - 1) / 2 pairs of places
     that do not overlap, and the bound is their sum.
@@ -98,7 +101,8 @@ def _disconnected(n: int, degree: int, missing: int) -> Fraction:
 
 
 def _safe(n: int, degree: int, bad: int, probability: Fraction) -> int:
-    """The smallest t such that t or more of an honest client's neighbours are corrupt with at most `probability`."""
+    """The smallest t such that t or more of an honest client's masking neighbours are corrupt with at most
+    `probability`."""
     allowed = probability * comb(n - 1, degree)
     ways, most = 0, min(degree, bad)
     for corrupt in range(most, -1, -1):
@@ -109,7 +113,8 @@ def _safe(n: int, degree: int, bad: int, probability: Fraction) -> int:
 
 
 def _lost(n: int, degree: int, gone: int, threshold: int) -> Fraction:
-    """The probability that too few of a client's sharing set are left, for one that is gone or one that stayed."""
+    """The probability that too few of a client's sharing set are left to recover its secrets, whether it is gone or
+    stayed."""
     return max(
         _fewer(n - 1, n - gone, degree, threshold) if gone else Fraction(0),
         _fewer(n - 1, n - 1 - gone, degree, threshold - 1),  # it has a share of its own
@@ -117,6 +122,7 @@ def _lost(n: int, degree: int, gone: int, threshold: int) -> Fraction:
 
 
 def _fewer(of: int, staying: int, drawn: int, than: int) -> Fraction:
-    """The probability that fewer than `than` of `drawn` clients are among the `staying` (hypergeometric)."""
+    """The probability that fewer than `than` of `drawn` clients of the masking graph are among the `staying`
+    (hypergeometric)."""
     ways = sum(comb(staying, left) * comb(of - staying, drawn - left) for left in range(min(than, drawn + 1)))
     return Fraction(ways, comb(of, drawn))

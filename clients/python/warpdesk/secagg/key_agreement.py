@@ -13,13 +13,13 @@ _PRIME = 2**255 - 19  # a public key is a number below it
 
 
 def public_key(private: bytes) -> bytes:
-    """The X25519 public key of a private one, 32 bytes each."""
+    """A client's X25519 public key of its private one, 32 bytes each."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def check_encoding(public: bytes) -> None:
-    """Raise ValueError for a second encoding of a point, which RFC 7748 (section 5) reads as the first: keys are
-    compared as bytes, so a client could take another's point for its own.
+    """Raise ValueError for a second encoding of an X25519 point, which RFC 7748 (section 5) reads as the first. Keys
+    are compared as bytes, so a client could take another's point for its own.
     """
     if int.from_bytes(public, "little") >= _PRIME:
         raise ValueError("an X25519 public key is a little-endian number below 2^255 - 19, and this one is not")

@@ -36,24 +36,26 @@ _PAIR_NONCE = b"pair" + bytes(8)
 
 @dataclass(frozen=True)
 class ClientSecret:
-    """A client's secrets for one round: an X25519 private key and the 32-byte seed of its self mask."""
+    """A client's secrets for one round of secure aggregation: an X25519 private key and the 32-byte seed of its self
+    mask."""
 
     private: bytes = field(repr=False)
     self_seed: bytes = field(repr=False)
 
     @property
     def public(self) -> bytes:
-        """The X25519 public key, 32 bytes."""
+        """The X25519 public key of a client's masks, 32 bytes."""
         return public_key(self.private)
 
 
 def new_secret() -> ClientSecret:
-    """Draw a client's secrets from the operating system. Use them for one round only."""
+    """Draw a client's secrets for masking from the operating system. Use them for one round only."""
     return ClientSecret(secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 def quantise(values: ArrayLike, quantisation: Quantisation, weight: int = 1) -> NDArray[np.int64]:
-    """Return round(clip(values) * scale) * weight as integers, ties to even, exact for every float64.
+    """Return a client's quantised vector: round(clip(values) * scale) * weight as integers, ties to even, exact for
+    every float64.
 
     Raises ValueError for NaN or an infinity, a weight outside 1..max_weight, or a step too fine for 64 bits. Where
     `scale` is no power of two and clip * scale is near 2**52 or above, each value takes about a microsecond.
@@ -94,7 +96,7 @@ def mask(
     weight: int = 1,
     neighbours: Collection[int] | None = None,
 ) -> NDArray[Any]:
-    """Return the masked vector to send: uint32 or uint64 of the shape of `values` (dim,).
+    """Return the client's masked vector to send: uint32 or uint64 of the shape of `values` (dim,).
 
     `neighbours` are the clients to share a mask with, without it all others of the roster. The client with the lower id
     of a pair adds their mask, the other subtracts it. Raises ValueError where the roster is not one this client belongs
@@ -110,7 +112,7 @@ def mask(
 
 
 def check_sum(clients: int, quantisation: Quantisation, modulus_bits: int) -> None:
-    """Raise ValueError if the sum of `clients` vectors could overflow, or if the modulus is not supported."""
+    """Raise ValueError if the sum of `clients` masked vectors could overflow, or if the modulus is not supported."""
     if modulus_bits not in (32, 64):
         raise ValueError(f"modulus_bits is 32 or 64, got {modulus_bits}")
     largest, limit = clients * quantisation.max_weight * quantisation.bound, 2 ** (modulus_bits - 1) - 1
@@ -143,13 +145,14 @@ def add_masks(
 
 
 def _expand(seed: bytes, nonce: bytes, like: NDArray[Any]) -> NDArray[Any]:
-    """Expand a seed to a mask: as many ChaCha20 keystream words, little-endian from block 0 on, as `like` holds."""
+    """Expand a seed to a client's mask: as many ChaCha20 keystream words, little-endian from block 0 on, as `like`
+    holds."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(4) + nonce), mode=None).encryptor().update(bytes(like.nbytes))
     return np.frombuffer(stream, like.dtype)
 
 
 def _is_power_of_two(scale: Fraction) -> bool:
-    """Whether `scale` is a power of two, so that a float64 times it is exact."""
+    """Whether the quantisation's `scale` is a power of two, so that a float64 times it is exact."""
     return scale.numerator.bit_count() == 1 and scale.denominator.bit_count() == 1
 
 

@@ -90,7 +90,8 @@ class Member:
         return self._state.client
 
     def take_part(self, vector: ArrayLike, weight: int = 1) -> tuple[int, ...]:
-        """Run every step of the round with `vector` (dimension,); returns the clients whose vectors are summed.
+        """Run every step of the round with this client's `vector` (dimension,); returns the clients whose vectors are
+        summed.
 
         The values are clipped and rounded as the round requires, and multiplied by `weight`, from 1 to the round's
         max_weight. Raises Refused, WarpdeskError if the service refuses or the round was aborted, and ValueError for
@@ -149,7 +150,7 @@ class Member:
         self._deliver("PUT", "masked", stream=body, headers=body.headers)
 
     def unmask(self) -> tuple[int, ...]:
-        """Wait for the list of survivors, check it, and send the shares that remove the masks from their sum.
+        """Wait for the list of survivors, check it, and send this client's shares that remove the masks from their sum.
 
         Returns the survivors. This client's secrets are erased after that.
         """
@@ -171,7 +172,7 @@ class Member:
         return outcome.survivors
 
     def close(self) -> None:
-        """Close this client's connections to the service."""
+        """Close the round member's connections to the service."""
         self._http.close()
 
     def __enter__(self) -> "Member":
@@ -273,7 +274,7 @@ class Member:
         return Sent(ciphertexts=ciphertexts, commitments=commitments), own
 
     def _open(self, delivery: Delivery) -> dict[int, Shares]:
-        """Decrypt the neighbours' shares, and check them against their commitments."""
+        """Decrypt the neighbours' shares that this client received, and check them against their commitments."""
         me, roster = self._state.client, self._roster
         sharers = set(delivery.sharers)
         if len(sharers) < len(delivery.sharers) or not sharers <= roster.clients.keys():
@@ -323,7 +324,7 @@ class Member:
     # --- messages to the service
 
     def _deliver(self, method: str, step: str, **content: Any) -> None:
-        """Send one of the client's messages to the round.
+        """Send one of this client's messages to the secure aggregation round.
 
         A message whose reply was lost may have arrived. So "too late" or "repeated" is no error here; the next step
         finds out whether the message counted.
@@ -336,7 +337,8 @@ class Member:
             self._late = error
 
     def _wait_for(self, step: str, form: type[_T]) -> _T:
-        """Poll the service for a step's input until the phase before it has ended."""
+        """Poll the service for the input of this client's next step, until the phase of the round before it has
+        ended."""
         pause = _FIRST_PAUSE
         while True:
             try:

@@ -65,7 +65,7 @@ class Outcome(Message):
 
 
 class State(BaseModel):
-    """The client's state in its file. Each decision is set once and never changed."""
+    """A round client's state in its file. Each decision is set once and never changed."""
 
     round: str
     client: int
@@ -80,7 +80,7 @@ class State(BaseModel):
     outcome: Outcome | None = None
 
     def save(self, file: Path | None) -> None:
-        """Write the state to its file, if it has one, atomically."""
+        """Write the state of a round's client to its file, if it has one, atomically."""
         if file is not None:
             written = file.with_name(file.name + ".new")
             written.unlink(missing_ok=True)

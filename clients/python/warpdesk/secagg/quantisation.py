@@ -20,6 +20,7 @@ class Quantisation(Body):
 
     @property
     def bound(self) -> int:
-        """The largest magnitude of one quantised coordinate of weight 1: round(clip * scale), ties to even."""
+        """The largest magnitude of one coordinate of a client's quantised vector of weight 1: round(clip * scale), ties
+        to even."""
         product = Context(prec=200).multiply(Decimal(self.clip), Decimal(self.scale))
         return int(product.to_integral_value(rounding=ROUND_HALF_EVEN))

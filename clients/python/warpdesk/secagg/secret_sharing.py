@@ -19,7 +19,7 @@ _LIMBS, _BITS = 5, 52
 
 
 class InconsistentShares(ValueError):
-    """The shares do not lie on one polynomial, or its secret is not 32 bytes.
+    """The Shamir shares do not lie on one polynomial, or its secret is not 32 bytes.
 
     `odd` is the x of the share that does not fit, if exactly one can be identified.
     """
@@ -30,8 +30,8 @@ class InconsistentShares(ValueError):
 
 
 def split(secret: bytes, threshold: int, xs: Sequence[int]) -> dict[int, bytes]:
-    """Return a share of 40 bytes for each x. Raises ValueError for a secret that is not 32 bytes, a threshold outside
-    2 to len(xs), or an x that is repeated or outside 1 to 2**61 - 2."""
+    """Return a Shamir share of a client's secret, 40 bytes, for each x. Raises ValueError for a secret that is not 32
+    bytes, a threshold outside 2 to len(xs), or an x that is repeated or outside 1 to 2**61 - 2."""
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, got {len(secret)}")
     if not 2 <= threshold <= len(xs):
@@ -50,7 +50,7 @@ def split(secret: bytes, threshold: int, xs: Sequence[int]) -> dict[int, bytes]:
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Return the secret of `threshold` or more shares, by x.
+    """Return the secret of `threshold` or more Shamir shares, by x.
 
     More shares than `threshold` are checked against each other; shares that were changed pass with probability 2**-61.
     Raises ValueError for too few shares, for an x outside 1 to 2**61 - 2 or words outside the field, and
@@ -101,7 +101,7 @@ def _powers(x: int, count: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _at_zero(xs: tuple[int, ...]) -> tuple[int, ...]:
-    """The Lagrange weights of the shares at 0: the sum of weight * share is the polynomial's value at 0."""
+    """The Lagrange weights of the Shamir shares at 0: the sum of weight * share is the polynomial's value at 0."""
     inverse = _inverse_differences(xs)
     whole = 1
     for x in xs:
@@ -111,7 +111,7 @@ def _at_zero(xs: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _check(xs: tuple[int, ...], threshold: int) -> tuple[int, ...]:
-    """Weights whose sum with the shares is 0 for every polynomial of a degree below `threshold`.
+    """Weights whose sum with the Shamir shares is 0 for every polynomial of a degree below `threshold`.
 
     A random word of the dual code (MacWilliams and Sloane 1977, chapter 10): the sum is 0 for other shares only where
     a random polynomial happens to be a root of their difference. Nobody but this process knows it.
@@ -141,7 +141,8 @@ def _faulty(xs: tuple[int, ...], words: Sequence[Sequence[int]], threshold: int)
 
 
 def _inconsistent(xs: tuple[int, ...], words: Sequence[Sequence[int]], threshold: int) -> InconsistentShares:
-    """Name the share without which the others fit together, if there is exactly one and they are more than enough."""
+    """Name the Shamir share without which the others fit together, if there is exactly one and they are more than
+    enough."""
     fitting: list[int] = []
     if len(xs) > threshold + 1:
         for others in combinations(range(len(xs)), len(xs) - 1):
