@@ -16,7 +16,8 @@ AnyArray = NDArray[Any]
 
 
 def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
-    """Convert an input array to one of the operation's `dtypes`: unchanged if it has one, else without rounding.
+    """Convert the client's input array to one of the operation's `dtypes`: unchanged if it has one, else without
+    rounding.
 
     None within a list is a gap (NaN). Integers among floats are converted as exactly as integers alone.
     Raises TypeError for a value with labels, whose orientation an array does not tell, and for a value that is not
@@ -61,7 +62,7 @@ def _has_labels(value: Any) -> bool:
 
 
 def _of_list(name: str, value: Any) -> AnyArray:
-    """Convert a list of numbers, lists or arrays to an array, where None is a gap."""
+    """Convert the caller's list of numbers, lists or arrays to a NumPy array, where None is a gap."""
     try:
         array = np.asarray(value)
     except ValueError:  # NumPy names neither the list nor the fault
@@ -94,7 +95,7 @@ def _is_float(number: int) -> bool:
 
 
 def _exact(before: AnyArray, after: AnyArray) -> bool:
-    """Whether an array has the same numbers after a change of its dtype."""
+    """Whether the client's array has the same numbers after a change of its dtype."""
     if before.dtype.kind == after.dtype.kind == "f":  # whoever has more digits than are taken rounds them
         return np.can_cast(before.dtype, after.dtype, "safe")
     if after.dtype.kind == "f" and (after >= 2.0 ** (63 if before.dtype.kind == "i" else 64)).any():
@@ -104,7 +105,8 @@ def _exact(before: AnyArray, after: AnyArray) -> bool:
 
 
 def as_param(name: str, value: Any) -> Any:
-    """Convert a parameter to a JSON value: NumPy's scalars become plain numbers. Raises TypeError for others."""
+    """Convert the caller's parameter to a JSON value: NumPy's scalars become plain numbers. Raises TypeError for
+    others."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
@@ -117,17 +119,19 @@ def as_param(name: str, value: Any) -> Any:
 
 
 def plain(array: AnyArray) -> AnyArray:
-    """The array in C order and little-endian, without a copy if it is so already."""
+    """The client's array in C order and little-endian, without a copy if it is so already."""
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def fits_json(array: AnyArray) -> bool:
-    """Whether an input array is sent inside the JSON body: few numbers, and no infinity, which JSON does not have."""
+    """Whether the client sends an input array inside the JSON body: few numbers, and no infinity, which JSON does not
+    have."""
     return array.size <= INLINE and not (array.dtype.kind == "f" and np.isinf(array).any())
 
 
 def as_json(array: AnyArray) -> Any:
-    """Convert an array to nested lists. NaN becomes None and an infinity a string: JSON has no such numbers."""
+    """Convert an array to nested lists for a JSON body. NaN becomes None and an infinity a string: JSON has no such
+    numbers."""
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return array.tolist()
     loose = array.astype(object)

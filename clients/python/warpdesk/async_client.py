@@ -42,28 +42,29 @@ from warpdesk.models import (
 
 
 class AsyncJob(JobDescription):
-    """`Job` for asyncio: the same methods, awaited."""
+    """The client's `Job` for asyncio: the same methods, awaited."""
 
     _client: "AsyncClient" = PrivateAttr()
 
     async def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "AsyncJob":
-        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
+        """Wait until the service says that the job has ended, in success or not, and return it; JobTimeout after
+        `timeout` seconds."""
         return await self._client.wait(self, timeout, progress)
 
     async def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for the job and fetch its result. Raises JobFailed if it has none."""
+        """Wait for the job and fetch its result from the service. Raises JobFailed if it has none."""
         return await self._client.result(self, timeout, progress)
 
     def events(self, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """Iterate over the job's events, past and future, in order, until its end."""
+        """Iterate over the job's events from the service, past and future, in order, until its end."""
         return self._client.events(self, timeout)
 
     async def cancel(self) -> "AsyncJob":
-        """Cancel the job, and return its state after that."""
+        """Ask the service to cancel the job, and return its state after that."""
         return await self._client.cancel(self)
 
     async def refresh(self) -> "AsyncJob":
-        """Fetch the job's current state."""
+        """Fetch the job's current state from the service."""
         return await self._client.job(self)
 
 
@@ -90,7 +91,8 @@ class AsyncClient:
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
-        """Submit a job, wait for it and fetch its result. `fields` are the operation's inputs (arrays) and parameters.
+        """Submit a job to the service, wait for it and fetch its result. `fields` are the operation's inputs (arrays)
+        and parameters.
 
         `params` holds further fields, also any that is named like an argument of this method.
 
@@ -129,7 +131,7 @@ class AsyncClient:
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> AsyncJob:
-        """Enqueue a job and return at once.
+        """Submit a job to the service and return at once.
 
         The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
@@ -138,21 +140,23 @@ class AsyncClient:
         return self._own(await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
 
     async def job(self, job: AnyJob) -> AsyncJob:
-        """Fetch the job's current state."""
+        """Fetch a job's current state from the service."""
         return self._own(await self._send(self._exchange.job(job)))
 
     async def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> AsyncJob:
-        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
+        """Wait until the service says that the job has ended, in success or not, and return it; JobTimeout after
+        `timeout` seconds."""
         await self._report(job, timeout, progress)
         return self._own(await self._send(self._exchange.wait(job, deadline_of(timeout))))
 
     async def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for a job and fetch its result."""
+        """Wait for a job and fetch its result from the service."""
         await self._report(job, timeout, progress)
         return await self._send(self._exchange.result(job, deadline_of(timeout)))
 
     async def events(self, job: AnyJob, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
+        """Iterate over a job's events from the service, past and future, in order, until its end; JobTimeout after
+        `timeout` seconds.
 
         A lost connection is opened again, and no event is missed or repeated.
         """
@@ -171,15 +175,17 @@ class AsyncClient:
                             break
 
     async def cancel(self, job: AnyJob) -> AsyncJob:
-        """Cancel a queued or running job, and return its state after that. A job that has ended is not changed."""
+        """Ask the service to cancel a queued or running job, and return its state after that. A job that has ended is
+        not changed."""
         return self._own(await self._send(self._exchange.cancel(job)))
 
     async def delete(self, job: AnyJob) -> None:
-        """Erase a job's inputs and result. A queued or running job is canceled first."""
+        """Ask the service to erase a job's inputs and result. A queued or running job is canceled first."""
         await self._send(self._exchange.delete(job))
 
     async def list(self, limit: int | None = None) -> AsyncIterator[AsyncJob]:
-        """Iterate over the API key's jobs, newest first, all or the first `limit`. Pages are fetched as needed."""
+        """Iterate over the API key's jobs at the service, newest first, all or the first `limit`. Pages are fetched as
+        needed."""
         place: Place | None = Place(None, limit)
         while place is not None:
             jobs, place = await self._send(self._exchange.page(place))
@@ -187,7 +193,7 @@ class AsyncClient:
                 yield self._own(job)
 
     async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
-        """Upload an array, or the content of an .npy or .csv file, for jobs to use by its id.
+        """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.
 
         `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
         the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
@@ -195,17 +201,17 @@ class AsyncClient:
         return await self._send(self._exchange.upload(array, columns))
 
     async def download(self, array: Array | str) -> AnyArray:
-        """Download a stored array as NumPy."""
+        """Download a stored array from the service as NumPy."""
         return await self._send(self._exchange.download(array))
 
     async def operations(self) -> dict[str, OperationDescription]:
-        """List the operations that the service can compute."""
+        """Fetch the list of operations that the service can compute."""
         return await self._send(self._exchange.operations())
 
     async def create_budget(
         self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
     ) -> Budget:
-        """Open a dataset's privacy budget. Needs an API key with the scope `admin`.
+        """Ask the service to open a dataset's privacy budget. Needs an API key with the scope `admin`.
 
         Its total is epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a decimal string. The
         lists charge_keys= and arrays= say which keys may charge it, and for which arrays. Raises WarpdeskError if the
@@ -215,18 +221,21 @@ class AsyncClient:
         return await self._send(self._exchange.create_budget(wanted))
 
     async def budget(self, budget: Budget | str) -> Budget:
-        """Fetch a privacy budget: exact decimals of what was spent and what remains, and the head of its hash chain."""
+        """Fetch a privacy budget from the service: exact decimals of what was spent and what remains, and the head of
+        its hash chain."""
         return await self._send(self._exchange.budget(budget))
 
     async def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
-        """Create a secure aggregation round that sums `clients` vectors (dimension,). Each client needs one token.
+        """Ask the service to create a secure aggregation round that sums `clients` vectors (dimension,). Each client
+        needs one token.
 
         A client takes part with `warpdesk.secagg`. Raises WarpdeskError, for example if the sum could overflow.
         """
         return await self._send(self._exchange.secagg_round(fields))
 
     async def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait for the end of a secure aggregation round and fetch its sum; RoundTimeout after `timeout` seconds.
+        """Wait for the end of a secure aggregation round and fetch its sum from the service; RoundTimeout after
+        `timeout` seconds.
 
         The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
         """

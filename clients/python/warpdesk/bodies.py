@@ -45,7 +45,7 @@ def array_body(array: AnyArray) -> ChunkedBody:
 
 
 def memory_body(media_type: str, array: AnyArray, header: bytes = b"") -> ChunkedBody:
-    """A body of a header and the little-endian numbers of an array."""
+    """The client's request body of a header and the little-endian numbers of an array."""
     data = memoryview(plain(array).reshape(-1).view(np.uint8).data)
 
     def chunks() -> Iterator[bytes]:

@@ -29,14 +29,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """A position in the list of jobs: the next page, none for the first, and how many jobs are still wanted."""
+    """The client's position in the list of jobs: the next page, none for the first, and how many jobs are still
+    wanted."""
 
     page: str | None
     left: int | None
 
 
 class AskedRound(TypedDict, total=False):
-    """The arguments of a new secure aggregation round. The default modulus is 2**32, the default output float.
+    """The arguments of the client's method that creates a secure aggregation round. The default modulus is 2**32, the
+    default output float.
 
     `min_clients` is the fewest clients that may send keys and shares; the default is just more than half. `threshold`
     is for a round in which all clients share with all. Without it, neighbours and threshold follow from the number of
@@ -56,7 +58,8 @@ class AskedRound(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Result(Mapping[str, Any]):
-    """The result of one job: its outputs, arrays as NumPy and the rest as plain Python; the provenance; the job.
+    """The result of one job, as the client returns it: its outputs, arrays as NumPy and the rest as plain Python; the
+    provenance; the job.
 
     An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
     """
@@ -86,7 +89,8 @@ class Result(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Round:
-    """A created secure aggregation round: its id, a join token for each client, and why no sum can overflow.
+    """A secure aggregation round that the client created: its id, a join token for each client, and why no sum can
+    overflow.
 
     Any client may get any token. The tokens cannot be fetched again.
     """
@@ -98,7 +102,7 @@ class Round:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The sum of the survivors' vectors, and what the service learned while it was made."""
+    """The sum of the survivors' vectors, as the client returns it, and what the service learned while it was made."""
 
     sum: AnyArray
     survivors: list[int]

@@ -86,28 +86,30 @@ __all__ = [
 
 
 class Job(JobDescription):
-    """A submitted job: its last fetched state, and methods to wait for it, cancel it and fetch its result."""
+    """A job that the client submitted: its last fetched state, and methods to wait for it, cancel it and fetch its
+    result."""
 
     _client: "Client" = PrivateAttr()
 
     def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "Job":
-        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
+        """Wait until the service says that the job has ended, in success or not, and return it; JobTimeout after
+        `timeout` seconds."""
         return self._client.wait(self, timeout, progress)
 
     def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for the job and fetch its result. Raises JobFailed if it has none."""
+        """Wait for the job and fetch its result from the service. Raises JobFailed if it has none."""
         return self._client.result(self, timeout, progress)
 
     def events(self, timeout: float | None = None) -> Iterator[JobEvent]:
-        """Iterate over the job's events, past and future, in order, until its end."""
+        """Iterate over the job's events from the service, past and future, in order, until its end."""
         return self._client.events(self, timeout)
 
     def cancel(self) -> "Job":
-        """Cancel the job, and return its state after that."""
+        """Ask the service to cancel the job, and return its state after that."""
         return self._client.cancel(self)
 
     def refresh(self) -> "Job":
-        """Fetch the job's current state."""
+        """Fetch the job's current state from the service."""
         return self._client.job(self)
 
 
@@ -142,7 +144,8 @@ class Client:
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
-        """Submit a job, wait for it and fetch its result. `fields` are the operation's inputs (arrays) and parameters.
+        """Submit a job to the service, wait for it and fetch its result. `fields` are the operation's inputs (arrays)
+        and parameters.
 
         `params` holds further fields, also any that is named like an argument of this method.
 
@@ -181,7 +184,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Enqueue a job and return at once.
+        """Submit a job to the service and return at once.
 
         The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
@@ -190,21 +193,23 @@ class Client:
         return self._own(self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
 
     def job(self, job: AnyJob) -> Job:
-        """Fetch the job's current state."""
+        """Fetch a job's current state from the service."""
         return self._own(self._send(self._exchange.job(job)))
 
     def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Job:
-        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
+        """Wait until the service says that the job has ended, in success or not, and return it; JobTimeout after
+        `timeout` seconds."""
         self._report(job, timeout, progress)
         return self._own(self._send(self._exchange.wait(job, deadline_of(timeout))))
 
     def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for a job and fetch its result."""
+        """Wait for a job and fetch its result from the service."""
         self._report(job, timeout, progress)
         return self._send(self._exchange.result(job, deadline_of(timeout)))
 
     def events(self, job: AnyJob, timeout: float | None = None) -> Iterator[JobEvent]:
-        """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
+        """Iterate over a job's events from the service, past and future, in order, until its end; JobTimeout after
+        `timeout` seconds.
 
         A lost connection is opened again, and no event is missed or repeated.
         """
@@ -222,22 +227,24 @@ class Client:
                             break
 
     def cancel(self, job: AnyJob) -> Job:
-        """Cancel a queued or running job, and return its state after that. A job that has ended is not changed."""
+        """Ask the service to cancel a queued or running job, and return its state after that. A job that has ended is
+        not changed."""
         return self._own(self._send(self._exchange.cancel(job)))
 
     def delete(self, job: AnyJob) -> None:
-        """Erase a job's inputs and result. A queued or running job is canceled first."""
+        """Ask the service to erase a job's inputs and result. A queued or running job is canceled first."""
         self._send(self._exchange.delete(job))
 
     def list(self, limit: int | None = None) -> Iterator[Job]:
-        """Iterate over the API key's jobs, newest first, all or the first `limit`. Pages are fetched as needed."""
+        """Iterate over the API key's jobs at the service, newest first, all or the first `limit`. Pages are fetched as
+        needed."""
         place: Place | None = Place(None, limit)
         while place is not None:
             jobs, place = self._send(self._exchange.page(place))
             yield from map(self._own, jobs)
 
     def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
-        """Upload an array, or the content of an .npy or .csv file, for jobs to use by its id.
+        """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.
 
         `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
         the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
@@ -245,17 +252,17 @@ class Client:
         return self._send(self._exchange.upload(array, columns))
 
     def download(self, array: Array | str) -> AnyArray:
-        """Download a stored array as NumPy."""
+        """Download a stored array from the service as NumPy."""
         return self._send(self._exchange.download(array))
 
     def operations(self) -> dict[str, OperationDescription]:
-        """List the operations that the service can compute."""
+        """Fetch the list of operations that the service can compute."""
         return self._send(self._exchange.operations())
 
     def create_budget(
         self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
     ) -> Budget:
-        """Open a dataset's privacy budget. Needs an API key with the scope `admin`.
+        """Ask the service to open a dataset's privacy budget. Needs an API key with the scope `admin`.
 
         Its total is epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a decimal string. The
         lists charge_keys= and arrays= say which keys may charge it, and for which arrays. Raises WarpdeskError if the
@@ -265,18 +272,21 @@ class Client:
         return self._send(self._exchange.create_budget(wanted))
 
     def budget(self, budget: Budget | str) -> Budget:
-        """Fetch a privacy budget: exact decimals of what was spent and what remains, and the head of its hash chain."""
+        """Fetch a privacy budget from the service: exact decimals of what was spent and what remains, and the head of
+        its hash chain."""
         return self._send(self._exchange.budget(budget))
 
     def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
-        """Create a secure aggregation round that sums `clients` vectors (dimension,). Each client needs one token.
+        """Ask the service to create a secure aggregation round that sums `clients` vectors (dimension,). Each client
+        needs one token.
 
         A client takes part with `warpdesk.secagg`. Raises WarpdeskError, for example if the sum could overflow.
         """
         return self._send(self._exchange.secagg_round(fields))
 
     def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait for the end of a secure aggregation round and fetch its sum; RoundTimeout after `timeout` seconds.
+        """Wait for the end of a secure aggregation round and fetch its sum from the service; RoundTimeout after
+        `timeout` seconds.
 
         The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
         """
@@ -314,7 +324,7 @@ class Client:
 
 
 def send(http: httpx.Client, steps: Steps[T]) -> T:
-    """Send the requests of an exchange over HTTP, and return the exchange's result."""
+    """Send the client's requests of an exchange over HTTP, and return the exchange's result."""
     try:
         request = next(steps)
         while True:

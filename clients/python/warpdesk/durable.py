@@ -5,7 +5,8 @@ from pathlib import Path
 
 
 def write_new(file: Path, content: bytes) -> None:
-    """Write a new file that its owner alone can read, and force it to the disk. Its name is not: force the directory.
+    """Write a new file of a client or a service, which its owner alone can read, and force it to the disk. Its name is
+    not: force the directory.
 
     Raises FileExistsError, or another OSError if it cannot be written.
     """
@@ -16,7 +17,8 @@ def write_new(file: Path, content: bytes) -> None:
 
 
 def force(*paths: Path) -> None:
-    """Force files and directories to the disk, one by one. Raises OSError if they cannot be written."""
+    """Force files and directories of a client or a service to the disk, one by one. Raises OSError if they cannot be
+    written."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -36,23 +36,23 @@ def _again(kind: type[WarpdeskError], args: tuple[Any, ...], state: dict[str, An
 
 
 class RequestRefused(WarpdeskError):
-    """The service answered, and refused: the request must change before it is sent again."""
+    """The service answered the client, and refused: the request must change before it is sent again."""
 
 
 class Unauthorized(RequestRefused):
-    """The API key is missing, not valid, or lacks a scope (401, 403)."""
+    """The service refuses the client's API key: it is missing, not valid, or lacks a scope (401, 403)."""
 
 
 class NotFound(RequestRefused):
-    """The resource does not exist, or no longer (404, 410)."""
+    """The service does not have what the client asked for, or no longer (404, 410)."""
 
 
 class Busy(RequestRefused):
-    """The service cannot accept the request now (429, 503, 507); the same request may succeed later."""
+    """The service cannot accept the client's request now (429, 503, 507); the same request may succeed later."""
 
 
 class Unreachable(WarpdeskError, httpx.TransportError):
-    """No service answered at the address."""
+    """No service answered the client at the address."""
 
     def __init__(self, url: str, error: httpx.TransportError) -> None:
         reason = str(error) or type(error).__name__
@@ -60,7 +60,8 @@ class Unreachable(WarpdeskError, httpx.TransportError):
 
 
 class JobFailed(WarpdeskError):
-    """A job ended without a result: it failed, was canceled or expired. `job` is its final state."""
+    """The client's exception for a job that ended without a result: it failed, was canceled or expired. `job` is its
+    final state."""
 
     def __init__(self, code: str, detail: str, job: JobDescription) -> None:
         super().__init__(REFUSED, code, detail)
@@ -68,7 +69,7 @@ class JobFailed(WarpdeskError):
 
 
 class JobTimeout(WarpdeskError, TimeoutError):
-    """A job did not end within the caller's timeout. The job goes on, unless its caller cancels it.
+    """A job did not end within the timeout that the client was given. The job goes on, unless its caller cancels it.
 
     `job` is the job's last known state, or only its id if no state is known.
     """
@@ -80,7 +81,7 @@ class JobTimeout(WarpdeskError, TimeoutError):
 
 
 class RoundTimeout(WarpdeskError, TimeoutError):
-    """A secure aggregation round had no sum within the caller's timeout. `round` is its id."""
+    """A secure aggregation round had no sum within the timeout that the client was given. `round` is its id."""
 
     def __init__(self, round_id: str) -> None:
         self.round = round_id
@@ -91,7 +92,8 @@ _KINDS = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 410: NotFound, 42
 
 
 def checked(response: httpx.Response) -> httpx.Response:
-    """Return a successful response; raise the problem document of any other as an exception."""
+    """Return a successful response of the service; raise the problem document of any other as the client's
+    exception."""
     if response.is_success:
         return response
     kind = _KINDS.get(response.status_code, RequestRefused)

@@ -17,7 +17,7 @@ ENDS = frozenset(state.value for state in State if state.final)
 
 
 class Reading:
-    """The reader of one job's event stream. It reconnects as needed and resumes after the last event read."""
+    """The client's reader of one job's event stream. It reconnects as needed and resumes after the last event read."""
 
     def __init__(self, exchange: Exchange, job: AnyJob, deadline: float | None) -> None:
         self.over = False
@@ -33,7 +33,7 @@ class Reading:
 
     @contextmanager
     def attempt(self) -> Iterator[httpx.Request]:
-        """The request for the next connection to the event stream. Another may follow it in any case.
+        """The client's request for the next connection to the event stream. Another may follow it in any case.
 
         Raises JobTimeout after the deadline, and Unreachable after several failures to connect.
         """
@@ -58,7 +58,8 @@ class Reading:
         self.over = self.over or (self._last is not None and self._last.event in ENDS)
 
     def begin(self, response: httpx.Response) -> None:
-        """Check the response that opens the event stream; any other body has been read whole. Raises WarpdeskError."""
+        """Check the service's response that opens the event stream; any other body has been read whole. Raises
+        WarpdeskError."""
         later = retry_after(response)
         if later is None:
             self.over = checked(response).status_code == 204  # there is nothing to come
@@ -72,7 +73,7 @@ class Reading:
         self._pause = later
 
     def take(self, piece: bytes) -> Iterator[JobEvent]:
-        """Parse one piece of the event stream, and return the job events that it completes."""
+        """Parse one piece of the service's event stream, and return the job events that it completes."""
         for message in self._stream.take(piece):
             event = JobEvent.model_validate_json(message.data)
             if self._last is None or event.number > self._last.number:
@@ -83,7 +84,8 @@ class Reading:
 
     @property
     def stale(self) -> bool:
-        """Whether this connection's read timeout ends well after the deadline. A new connection gets a shorter one."""
+        """Whether the read timeout of the client's connection ends well after the deadline. A new connection gets a
+        shorter one."""
         if self._deadline is None or self._read_timeout <= 1.25 * self._left():
             return False
         self._pause = 0.0

@@ -9,7 +9,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the end may be half of a
 
 @dataclass(frozen=True)
 class Message:
-    """One server-sent event: the stream's last event id, the event's type and its data."""
+    """One server-sent event from the service: the stream's last event id, the event's type and its data."""
 
     id: str
     event: str
@@ -17,7 +17,8 @@ class Message:
 
 
 class EventStream:
-    """The parser of one event stream. `retry` is the pause in seconds that the service asks for before a reconnect."""
+    """The client's parser of one event stream. `retry` is the pause in seconds that the service asks for before a
+    reconnect."""
 
     def __init__(self) -> None:
         self.retry: float | None = None
@@ -26,7 +27,7 @@ class EventStream:
         self._data: list[str] = []
 
     def take(self, piece: bytes) -> Iterator[Message]:
-        """Parse one piece of the stream, and yield the events that it completes."""
+        """Parse one piece of the service's event stream, and yield the events that it completes."""
         *lines, self._rest = _LINE_END.split(self._rest + piece)
         for line in lines:
             if line:

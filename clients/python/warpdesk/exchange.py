@@ -67,7 +67,7 @@ Steps = Generator[httpx.Request, httpx.Response, T]
 
 
 class Exchange:
-    """The requests to one service, with its address, its API key and the operations it has."""
+    """The client's requests to one service, with its address, its API key and the operations it has."""
 
     def __init__(self, url: str | None, api_key: str | None, timeout: float) -> None:
         self.url = _address(url or os.environ.get("WARPDESK_URL") or URL)
@@ -171,7 +171,8 @@ class Exchange:
         yield from self.ask("DELETE", f"/v1/jobs/{id_of(job)}")
 
     def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
-        """Fetch one page of the list of jobs; returns its jobs and the position of the next page, if any."""
+        """Fetch one page of the list of jobs from the service; returns its jobs and the position of the next page, if
+        any."""
         left = place.left
         if left is not None and left <= 0:
             return [], None
@@ -247,7 +248,7 @@ class Exchange:
         wait: bool = False,
         pause: float = 0.0,
     ) -> Steps[httpx.Response]:
-        """Send one request with retries, and return its successful response.
+        """Send one request of the client with retries, and return the service's successful response.
 
         With `wait` the service may hold the request until the deadline. A request is sent again if its connection
         fails, or if the service says when to retry. Retries end at the deadline, or without one after the time a
@@ -303,13 +304,13 @@ class Exchange:
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """The seconds of a response's `Retry-After` header."""
+    """The seconds that the service asks the client to wait, from a response's `Retry-After` header."""
     seconds = response.headers.get("Retry-After", "")
     return float(seconds) if response.status_code in TRY_LATER and seconds.isascii() and seconds.isdigit() else None
 
 
 def _address(url: str) -> str:
-    """A service's base URL without a slash at its end. Raises ValueError for an invalid URL."""
+    """The base URL of the client's service, without a slash at its end. Raises ValueError for an invalid URL."""
     try:
         parts = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -320,12 +321,12 @@ def _address(url: str) -> str:
 
 
 def id_of(named: AnyJob | Array | Budget | Round) -> str:
-    """The id of what is given as itself or by its id."""
+    """The id of a job, array, budget or round, which the client's caller gave as itself or by its id."""
     return named if isinstance(named, str) else named.id
 
 
 def _columns(names: Sequence[str]) -> httpx.QueryParams:
-    """The query parameter of an upload that selects CSV columns. Raises ValueError for an unusable name."""
+    """The query parameter of the client's upload that selects CSV columns. Raises ValueError for an unusable name."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if "," in name or not name.strip():
@@ -336,7 +337,7 @@ def _columns(names: Sequence[str]) -> httpx.QueryParams:
 
 
 def _whole_seconds(wait: float) -> int:
-    """The whole seconds of `Prefer: wait` for a remaining time; 0 if less than a second is left."""
+    """The whole seconds of the client's `Prefer: wait` for a remaining time; 0 if less than a second is left."""
     return max(0, floor(min(wait + SLACK, LONGEST_WAIT)))
 
 

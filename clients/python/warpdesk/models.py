@@ -22,13 +22,14 @@ _NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"  # PostgreSQL keeps no text with a NUL
 
 
 class Body(BaseModel):
-    """Base of every body: no unknown field, immutable, JSON types taken as they are."""
+    """Base model of every JSON body that a client sends: no unknown field, immutable, JSON types taken as they are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Reply(BaseModel):
-    """Base of every reply: immutable. A field that a newer service adds is ignored."""
+    """Base model of every JSON reply that a client receives: immutable. A field that a newer service adds is
+    ignored."""
 
     model_config = ConfigDict(frozen=True)
 

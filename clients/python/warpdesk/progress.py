@@ -15,7 +15,7 @@ TICK = 1.0  # seconds between two looks at the clock, and at the job's place in 
 
 
 class ProgressBar:
-    """A terminal line that shows a job's last event and the seconds since then.
+    """The client's terminal line that shows a job's last event and the seconds since then.
 
         with ProgressBar() as bar:
             client.run("monte_carlo", ..., progress=bar)
@@ -78,7 +78,7 @@ class ProgressBar:
 
 
 def line(event: JobEvent, before: int | None, seconds: float) -> str:
-    """The text of a progress line: the job's state in a few words."""
+    """The text of the client's progress line: the job's state in a few words."""
     if event.event == "progress" and event.progress is not None:
         done = round(WIDTH * event.progress)
         phase = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %"

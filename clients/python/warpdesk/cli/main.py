@@ -16,7 +16,7 @@ OF_THE_SERVICE = ("serve", "worker", "doctor", "health", "warm", "bench", "keys"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command of `warpdesk`; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in OF_THE_SERVICE and not entry_points(group=GROUP):
         fail(f"`{arguments[0]}` comes with the service, which is not installed: pip install warpdesk-server")
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The argument parser with the client's commands and those of installed distributions."""
+    """The argument parser of `warpdesk`, with the client's commands and those of installed distributions."""
     result = argparse.ArgumentParser(prog="warpdesk", description="A self-hosted GPU compute service.")
     result.add_argument("--version", action="version", version=f"warpdesk {_version()}")
     commands = result.add_subparsers(required=True, metavar="COMMAND")

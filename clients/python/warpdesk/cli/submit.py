@@ -97,7 +97,7 @@ def _submit(chosen: argparse.Namespace) -> int:
 
 
 def _canceled(client: "Client", job: "Job") -> int:
-    """Cancel the job after Ctrl-C, since nobody is left to read its result."""
+    """Cancel the job of `warpdesk submit` after Ctrl-C, since nobody is left to read its result."""
     from warpdesk.client import WarpdeskError
 
     try:
@@ -109,7 +109,7 @@ def _canceled(client: "Client", job: "Job") -> int:
 
 
 def _refusal(error: "WarpdeskError") -> str:
-    """The error message of a refused request, with each field at fault once."""
+    """The error message of `warpdesk submit` for a refused request, with each field at fault once."""
     places = [f"{place.pointer}: {place.detail}" for place in error.errors]
     about = f"({error.code}, HTTP {error.status})"
     if len(places) == 1 and error.detail == error.errors[0].detail:
@@ -120,7 +120,8 @@ def _refusal(error: "WarpdeskError") -> str:
 
 
 def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
-    """Parse NAME=VALUE options to a dictionary. Raises ValueError for a missing or repeated name."""
+    """Parse the NAME=VALUE options of `warpdesk submit` to a dictionary. Raises ValueError for a missing or repeated
+    name."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -133,7 +134,8 @@ def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
 
 
 def _file(place: str) -> tuple[Path, str]:
-    """The path of the input file, and its column if it is a CSV. Raises OSError if the file cannot be opened."""
+    """The path of the input file for `warpdesk submit`, and its column if it is a CSV. Raises OSError if the file
+    cannot be opened."""
     file, colon, column = place.rpartition(":")
     if not colon or place.endswith(".npy"):
         file, column = place, ""

@@ -5,7 +5,8 @@ from typing import Any
 
 
 def typed(text: str, schema: dict[str, Any]) -> Any:
-    """Convert a parameter's text to the type in its JSON Schema: "1" is a number unless only strings are allowed."""
+    """Convert the text of a command-line parameter to the type in its JSON Schema: "1" is a number unless only strings
+    are allowed."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:  # a bare word
@@ -23,7 +24,7 @@ def _is_amount(schema: dict[str, Any]) -> bool:
 
 
 def _types(schema: dict[str, Any]) -> set[str]:
-    """The JSON types that a parameter's JSON Schema allows."""
+    """The JSON types that the JSON Schema of a command-line parameter allows."""
     found = {name for part in schema.get("anyOf", ()) for name in _types(part)}
     if "$ref" in schema:
         found.add("object")  # a model of its own
@@ -34,7 +35,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 
 def _names(value: Any) -> set[str]:
-    """The names that JSON Schema has for the type of a value."""
+    """The names that JSON Schema has for the type of a value of the command line."""
     if value is None:
         return {"null"}
     kinds = {bool: {"boolean"}, int: {"integer", "number"}, float: {"number"}, str: {"string"}, list: {"array"}}
@@ -42,7 +43,7 @@ def _names(value: Any) -> set[str]:
 
 
 def in_short(value: Any) -> str:
-    """Format a result in one line: a number unchanged, an array by its shape and last numbers."""
+    """Format a result for the terminal in one line: a number unchanged, an array by its shape and last numbers."""
     shape = getattr(value, "shape", None)
     if shape:
         last = " ".join(f"{number:.6g}" for number in value.reshape(-1)[-3:])
@@ -54,7 +55,8 @@ def in_short(value: Any) -> str:
 
 
 def listed(value: Any) -> Any:
-    """Convert a result to the service's JSON form: an array as nested lists, NaN as null, an infinity as a string."""
+    """Convert a result that `warpdesk submit` prints to JSON form: an array as nested lists, NaN as null, an infinity
+    as a string."""
     import numpy as np
 
     from warpdesk.arrays import as_json
