@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def audit_log(settings: "Settings") -> "Audit":
-    """Open the audit log, for a user whose files the service can read. Raises Misconfigured."""
+    """Open the audit log for a command, as a user whose files the service can read. Raises Misconfigured."""
     from warpdesk_server.app.access.audit import Audit
 
     if os.geteuid() == 0 and settings.home.exists() and (owner := settings.home.stat().st_uid) != 0:

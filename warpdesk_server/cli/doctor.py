@@ -69,7 +69,7 @@ def _findings(findings: "Findings", as_json: bool) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence a worker's log lines: the findings contain the same facts."""
+    """Silence a worker's log lines during `warpdesk doctor`: the findings contain the same facts."""
     log = logging.getLogger("warpdesk")
     before = log.level
     log.setLevel(logging.ERROR)

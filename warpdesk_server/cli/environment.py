@@ -12,7 +12,7 @@ S = TypeVar("S", bound="BaseSettings")
 
 
 def read(settings: type[S]) -> S:
-    """Read settings from the environment variables. Raises Misconfigured."""
+    """Read a command's settings from the environment variables. Raises Misconfigured."""
     from pydantic import ValidationError
 
     try:
@@ -25,7 +25,8 @@ def read(settings: type[S]) -> S:
 
 
 def require_redis_url(url: str) -> None:
-    """Check that a Redis URL is valid. Unlike redis-py's traceback, Misconfigured holds no part of it."""
+    """Check that the Redis URL that a command read is valid. Unlike redis-py's traceback, Misconfigured holds no part
+    of it."""
     from redis.connection import parse_url
 
     try:
@@ -38,7 +39,7 @@ def require_redis_url(url: str) -> None:
 
 
 def _wrong(entry: "ErrorDetails", prefix: str) -> str:
-    """The message for one invalid setting.
+    """The error message of a command for one invalid setting.
 
     An error about several variables names them itself. Its input, every variable that is set, holds secrets.
     """

@@ -154,7 +154,7 @@ def _open_service(_: argparse.Namespace) -> int:
 
 
 def _duration(text: str) -> float:
-    """Parse a duration of the command line to seconds."""
+    """Parse a duration in the command line of `warpdesk keys` to seconds."""
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in _UNITS or int(number) * _UNITS[unit] > 366 * _UNITS["d"]:
         raise argparse.ArgumentTypeError(f"{text!r} is no time of a year at most, such as 90s, 30m, 24h or 7d")
