@@ -19,7 +19,7 @@ from warpdesk_server.workers.settings import WorkerSettings
 
 @dataclass(frozen=True)
 class Wish:
-    """Options of a doctor run.
+    """Options of a run of the doctor.
 
     `quick` leaves out checks that compile: the kernels' registers, and the examples, whose CPU code is compiled and
     kept as by a worker. `architecture` replaces that of a GPU that is not here. `calibrate` measures each operation's

@@ -59,7 +59,7 @@ def _ping(url: str, source: str) -> Check:
 
 
 def _aged(found: str, version: str) -> Check:
-    """The check of a Redis server that works, with a warning if its version gets no more fixes."""
+    """The doctor's check of a Redis server that works, with a warning if its version gets no more fixes."""
     if not outdated(version):
         return Check("redis", "ok", found)
     return Check("redis", "warning", f"{found}; Redis before 7 gets no security fixes any more", NEWER)
@@ -82,7 +82,8 @@ def _failed(found: str, remedy: str) -> Check:
 
 
 def _without_password(url: str) -> str:
-    """A Redis URL with three stars for everything before an "@" and for a password in the query.
+    """A Redis URL for the doctor's findings, with three stars for everything before an "@" and for a password in the
+    query.
 
     No URL parser is used: a "/" or "?" in a password would end the host for it, and the rest would be shown.
     """

@@ -35,7 +35,8 @@ class Findings:
 
     @property
     def healthy(self) -> bool:
-        """Whether no check failed. Without a GPU, jobs run on the CPU: healthy, unless the settings ask for a GPU."""
+        """Whether no check of the doctor failed. Without a GPU, jobs run on the CPU: healthy, unless the settings ask
+        for a GPU."""
         return all(check.status != "failed" for check in self.checks)
 
     def named(self, name: str) -> Check:

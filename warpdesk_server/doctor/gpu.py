@@ -49,7 +49,8 @@ _STATES: dict[str, Status] = {
 
 @dataclass(frozen=True)
 class Here:
-    """What this machine has of a GPU: the driver's library, its GPUs or their device files, and the setting.
+    """What the doctor found of a GPU on this machine: the driver's library, its GPUs or their device files, and the
+    setting.
 
     If there is no GPU and the settings ask for none, no check of the GPU is a failure.
     """
@@ -64,7 +65,7 @@ class Here:
 
 
 def here(setting: str, library: Any, root: Path = Path("/")) -> Here:
-    """Find out what this machine has of a GPU. `setting` is WARPDESK_DEVICE, `library` is NVML."""
+    """Find out for the doctor what this machine has of a GPU. `setting` is WARPDESK_DEVICE, `library` is NVML."""
     has_driver = True
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -78,7 +79,8 @@ def here(setting: str, library: Any, root: Path = Path("/")) -> Here:
 
 
 def driver(found: Here, root: Path = Path("/")) -> Check:
-    """Check libcuda, and whether it is new enough for the CUDA that CuPy was built for. CUDA is not initialised."""
+    """The doctor's check of libcuda, and whether it is new enough for the CUDA that CuPy was built for. CUDA is not
+    initialised."""
     if not found.driver:
         return _no_driver(found, root)
     version = ctypes.c_int()
@@ -88,7 +90,8 @@ def driver(found: Here, root: Path = Path("/")) -> Check:
 
 
 def driver_of(version: int, needed: int | None) -> Check:
-    """Check a driver's CUDA version, such as 12090. `needed` is the CUDA major version that CuPy was built for."""
+    """The doctor's check of a driver's CUDA version, such as 12090. `needed` is the CUDA major version that CuPy was
+    built for."""
     found = f"knows CUDA {version // 1000}.{version % 1000 // 10}"
     if needed is not None and version // 1000 < needed:
         remedy = f"a driver {_OLDEST_DRIVER.get(needed, 'of that CUDA')} or newer: {_PACKAGE}"
@@ -114,12 +117,13 @@ def _no_driver(here: Here, root: Path) -> Check:
 
 
 def _nodes(root: Path) -> list[str]:
-    """The device files of GPUs below /dev."""
+    """The device files of GPUs below /dev, for the doctor's check of the driver."""
     return sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
 
 
 def container_toolkit(here: Here, root: Path = Path("/")) -> Check | None:
-    """Check whether this container sees a GPU, or on a host with Docker whether its containers can. None elsewhere."""
+    """The doctor's check whether this container sees a GPU, or on a host with Docker whether its containers can. None
+    elsewhere."""
     name = "container toolkit"
     if inside := container(root):
         if nodes := _nodes(root):
@@ -139,7 +143,8 @@ def container_toolkit(here: Here, root: Path = Path("/")) -> Check | None:
 
 
 def state(report: GpuReport) -> Iterator[Check]:
-    """Check the GPU's state as the driver reports it: faults with remedies, memory, clocks and what limits them."""
+    """The doctor's check of the GPU's state as the driver reports it: faults with remedies, memory, clocks and what
+    limits them."""
     reading, findings = report.reading, report.findings
     summary = "; ".join(finding.reason for finding in findings)
     remedy = "; ".join(dict.fromkeys(finding.remedy for finding in findings)) or None
@@ -178,7 +183,7 @@ def _device_memory(report: GpuReport) -> Check:
 
 
 def cupy(here: Here) -> Check:
-    """Check which CuPy is installed. Two CuPy distributions share a folder and break each other."""
+    """The doctor's check of which CuPy is installed. Two CuPy distributions share a folder and break each other."""
     installed = _cupies()
     if len(installed) > 1:
         names = sorted(installed)
@@ -192,7 +197,7 @@ def cupy(here: Here) -> Check:
 
 
 def cupy_major() -> int | None:
-    """The CUDA version that the installed CuPy is built for."""
+    """The CUDA version that the installed CuPy is built for, as the doctor finds it."""
     return next((int(name[9:11]) for name in _cupies() if name[9:11].isdigit()), None)
 
 
@@ -206,7 +211,7 @@ def _cupies() -> dict[str, str]:
 
 
 def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
-    """Check that the compiler NVRTC loads and answers."""
+    """The doctor's check that the compiler NVRTC loads and answers."""
     try:
         found = nvrtc.find()
         version = Nvrtc(found.path).version
@@ -227,7 +232,7 @@ def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
 
 
 def device(report: DeviceReport, here: Here) -> Check:
-    """Check the device that a worker would open, GPU or CPU."""
+    """The doctor's check of the device that a worker would open, GPU or CPU."""
     details = report.model_dump(mode="json")
     if report.backend == "gpu":
         return Check("device", "ok", f"{report.name}, {report.architecture}", details=details)
@@ -243,7 +248,7 @@ def device(report: DeviceReport, here: Here) -> Check:
 
 
 def architecture(name: str, compiler: Nvrtc) -> Check:
-    """Check whether the kernels are made for the GPU's architecture."""
+    """The doctor's check whether the kernels are made for the GPU's architecture."""
     tested = [f"sm_{number}" for number in ARCHITECTURES]
     try:
         target = compiler.target(name)
@@ -259,7 +264,8 @@ def architecture(name: str, compiler: Nvrtc) -> Check:
 
 
 def kernel_cache(cubins: Cubins, name: str | None) -> Check:
-    """Check the kernel cache: how many kernels a start would find or compile, or why it can do neither."""
+    """The doctor's check of the kernel cache: how many kernels a start would find or compile, or why it can do
+    neither."""
     kept = len(cubins.kept())
     found = f"{cubins.directory}, {kept} kept"
     if (refused := cubins.refusal()) is not None:

@@ -70,7 +70,7 @@ _ALL_KEYS = frozenset({"del", "exists", "mget", "unlink", "smembers"})  # whose 
 
 @dataclass(frozen=True)
 class _Place:
-    """The host and port of a server, without the secrets of its URL."""
+    """The host and port of a server that the doctor connects to, without the secrets of its URL."""
 
     name: str  # of the check
     host: str
@@ -82,7 +82,8 @@ class _Place:
 
 
 def join(worker: WorkerSettings, settings: Settings) -> Findings:
-    """Check each connection of a worker on another host. A failure ends the checks of its own connection only."""
+    """The doctor's check of each connection of a worker on another host. A failure ends the checks of its own
+    connection only."""
     return Findings((*_redis(worker.redis_url), *_api(worker), _ledger(worker, settings)))
 
 
@@ -109,7 +110,7 @@ def _redis(url: str) -> Iterator[Check]:
 
 
 def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
-    """Check Redis from the inside: login, the user's rights, the server and its response times."""
+    """The doctor's check of Redis from the inside: login, the user's rights, the server and its response times."""
     try:
         connection.ping()
     except redis.AuthenticationError as error:
@@ -136,7 +137,8 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
 
 
 def _rights(connection: redis.Redis, user: str) -> Generator[Check, None, bool]:
-    """Check the Redis user's rights to each command of this release's scripts; returns whether none is missing."""
+    """The doctor's check of the Redis user's rights to each command of this release's scripts; returns whether none is
+    missing."""
     needed = _needed()
     lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
     answer: Any = evaluate(connection, scripts.MAY, *lines)
@@ -160,7 +162,8 @@ def _rights(connection: redis.Redis, user: str) -> Generator[Check, None, bool]:
 
 
 def _needed() -> list[tuple[str, ...]]:
-    """The Redis commands and keys a worker needs, read from the scripts so that the list is never out of date."""
+    """The Redis commands and keys the doctor expects a worker to need, read from the scripts so that the list is never
+    out of date."""
     text = "".join(_SCRIPTS)
     calls = re.findall(r"redis\.call\(([^,)]*)", text)
     commands = sorted({name.lower() for call in calls for name in re.findall(r"'(\w+)'", call)})
@@ -238,7 +241,7 @@ def _context(authority: str | None) -> ssl.SSLContext | OSError:
 
 
 def _way(place: _Place, context: ssl.SSLContext | OSError | None) -> Generator[Check, None, bool]:
-    """Check DNS, TCP and TLS to a server, up to the first that fails; returns whether none did."""
+    """The doctor's check of DNS, TCP and TLS to a server, up to the first that fails; returns whether none did."""
     name = f"{place.name} name"
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -361,7 +364,8 @@ def _read(api: httpx.Client) -> Check:
 
 
 def _write(api: httpx.Client) -> Check:
-    """Check that the API receives a worker's array. It is sent for an attempt that does not run, so nothing is kept."""
+    """The doctor's check that the API receives a worker's array. It is sent for an attempt that does not run, so
+    nothing is kept."""
     info = ArrayInfo("float64", (_SENT // 8,))
     output = ArrayOutput(file="doctor.npy", dtype=info.dtype, shape=info.shape, id="", has_nan=False, has_inf=False)
     document = ResultDocument(job=_ATTEMPT.partition(".")[0], operation="doctor", outputs={"doctor": output},

@@ -44,7 +44,8 @@ _CLOSE = 1e-4
 
 
 def usage(operations: Mapping[str, Operation], architecture: str, device: Device | None, show: bool) -> Check:
-    """Check registers, shared memory, spills and occupancy of each kernel, by the driver's count if there is a driver.
+    """The doctor's check of registers, shared memory, spills and occupancy of each kernel, by the driver's count if
+    there is a driver.
 
     Occupancy is for the block size and dynamic shared memory of the operations' largest launches. These come from the
     operations' own code, run for one multiprocessor on a device that computes nothing (`launches.py`).
@@ -83,7 +84,8 @@ def usage(operations: Mapping[str, Operation], architecture: str, device: Device
 def _row(
     used: Usage, launch: Launch | None, architecture: str, source: Source, device: Device | None
 ) -> dict[str, Any]:
-    """The table row of one kernel. The launch-dependent fields are left out for a kernel that no operation launched."""
+    """The row of one kernel in the doctor's table. The launch-dependent fields are left out for a kernel that no
+    operation launched."""
     computed = counted = None
     if launch is not None:
         computed = occupancy(architecture, launch.threads, used.registers, used.shared + launch.dynamic)
@@ -118,7 +120,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def requests(operations: Iterable[Operation], most: float) -> Iterator[Callable[[Any], object]]:
-    """The requests that `answers` runs on a device, each of `most` elementary steps or less."""
+    """The requests that the doctor's `answers` runs on a device, each of `most` elementary steps or less."""
     operations = list(operations)
     for trial in chain(documented(operations), variants(operations)):
         largest = trial
@@ -139,7 +141,8 @@ def answers(
     kernels: Sequence[Mapping[str, Any]],
     most: float = _MOST,
 ) -> Iterator[Check]:
-    """Run each operation's documented example on the CPU, and compare with the GPU if there is one.
+    """The doctor's check of each operation's documented example: run it on the CPU, and compare with the GPU if there
+    is one.
 
     The GPU also runs variants and larger requests, which use other kernels, of at most `most` elementary steps.
     It answers each request twice, the second time as if it had a single multiprocessor: operations then
@@ -210,7 +213,8 @@ def _problem(trial: Trial, device: "_Watched | None", most: float) -> _Problem |
 
 
 def _tried(trial: Trial, device: "_Watched | None", made_up: bool) -> _Problem | float:
-    """Run a request on the CPU and on the GPU, and compare; returns the problem, or the CPU's seconds."""
+    """Run a request on the CPU and on the GPU for the doctor, and compare; returns the problem, or the CPU's
+    seconds."""
     began = time.perf_counter()
     try:
         expected = answer(trial, "cpu", None, _KEY)
@@ -228,7 +232,7 @@ def _tried(trial: Trial, device: "_Watched | None", made_up: bool) -> _Problem |
 
 
 def _sizes(trial: Trial, most: float) -> Iterator[Trial]:
-    """Variants of a request, each eight times as large as the one before: large inputs use other kernels."""
+    """Variants of the doctor's request, each eight times as large as the one before: large inputs use other kernels."""
     for job, params, inputs in sizes(replace(trial.operation, example=trial.example)):
         if job.work > most:
             break
@@ -237,7 +241,7 @@ def _sizes(trial: Trial, most: float) -> Iterator[Trial]:
 
 
 def _numbers(largest: Trial, most: float) -> Iterator[Trial]:
-    """Variants of the largest request with other integer parameters: a longer period may use other kernels."""
+    """Variants of the doctor's largest request with other integer parameters: a longer period may use other kernels."""
     given = largest.example.params
     whole = [name for name, value in given.items() if type(value) is int]
     for name, number in product(whole, _NUMBERS):
@@ -247,7 +251,7 @@ def _numbers(largest: Trial, most: float) -> Iterator[Trial]:
 
 
 def _work(trial: Trial) -> float:
-    """The work of a request in elementary steps; infinite for a request that the operation refuses."""
+    """The work in elementary steps of a request that the doctor made up; infinite if the operation refuses it."""
     given = {name: np.asarray(one["data"], one["dtype"]) for name, one in trial.example.inputs.items()}
     described = {name: ArrayInfo(cast(DType, array.dtype.name), array.shape, False) for name, array in given.items()}
     try:
@@ -283,7 +287,7 @@ def _on_gpu(trial: Trial, device: "_Watched", expected: Mapping[str, Any]) -> _P
 
 
 def difference(expected: Any, got: Any, close: float = 0.0) -> str | None:
-    """How an output of the GPU differs from the CPU's in its bytes; None if it does not.
+    """How an output of the GPU differs from the CPU's in its bytes, for the doctor's check; None if it does not.
 
     All NaNs are equal. With `close`, floats may differ by that fraction of the largest. Strings are not compared: they
     tell how the result was computed.
@@ -310,7 +314,8 @@ def difference(expected: Any, got: Any, close: float = 0.0) -> str | None:
 
 
 def _apart(one: np.ndarray, two: np.ndarray, close: float) -> np.ndarray:
-    """The mask of numbers that differ between two arrays. With `close` 0, zeros of different sign differ too."""
+    """The mask of numbers that differ between the outputs that the doctor compares. With `close` 0, zeros of different
+    sign differ too."""
     alike: np.ndarray = (one == two) & (np.signbit(one) == np.signbit(two)) | (np.isnan(one) & np.isnan(two))
     if close:
         with np.errstate(all="ignore"):
@@ -320,14 +325,14 @@ def _apart(one: np.ndarray, two: np.ndarray, close: float) -> np.ndarray:
 
 
 class _Watched(WrappedDevice):
-    """A device wrapper that records the source and name of each kernel used on it."""
+    """The doctor's device wrapper that records the source and name of each kernel used on it."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.launched: set[tuple[str, str]] = set()
 
     def narrow(self) -> "_Watched":
-        """The same device, which reports a single multiprocessor to the code that launches kernels."""
+        """The doctor's device once more, which reports a single multiprocessor to the code that launches kernels."""
         other = _Watched(self._device)
         other.launched, other.multiprocessors = self.launched, 1
         return other

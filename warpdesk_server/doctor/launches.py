@@ -21,7 +21,8 @@ Key = tuple[str, str]  # a source with its macros, and a kernel of it
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel launch: the number of blocks, the threads of a block, and its bytes of dynamic shared memory."""
+    """A kernel launch that the doctor recorded: the number of blocks, the threads of a block, and its bytes of dynamic
+    shared memory."""
 
     blocks: int
     threads: int
@@ -31,7 +32,7 @@ class Launch:
 def largest_launches(
     requests: Iterable[Callable[[Any], object]], architecture: str, multiprocessors: int, usages: Iterable[Usage] = ()
 ) -> dict[Key, Launch]:
-    """The launch with the most threads of each kernel that the requests, functions of a device, would launch.
+    """The launch with the most threads of each kernel that the doctor's requests, functions of a device, would launch.
 
     `usages` are the kernels' needs, from which the blocks per multiprocessor follow. For other kernels it is one block.
     """
@@ -43,7 +44,7 @@ def largest_launches(
 
 
 class _Memory(Ledger):
-    """The paper device's account of memory, with a limit that no request reaches."""
+    """The memory account of the doctor's paper device, with a limit that no request reaches."""
 
     def __init__(self) -> None:
         super().__init__(limit=1 << 40)
@@ -62,7 +63,7 @@ class _Memory(Ledger):
 
 
 class _PaperDevice:
-    """A device that computes nothing: its memory is zeros on the host, and kernel launches are recorded."""
+    """The doctor's device that computes nothing: its memory is zeros on the host, and kernel launches are recorded."""
 
     name = "paper"
     warp = 32
@@ -103,7 +104,7 @@ class _PaperDevice:
         return Times()
 
     def forget(self) -> None:
-        """Do nothing: the paper device keeps no memory for reuse."""
+        """Do nothing: the doctor's paper device keeps no memory for reuse."""
 
 
 class _PaperKernel:

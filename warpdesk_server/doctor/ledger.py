@@ -25,7 +25,7 @@ def ledger(settings: Settings) -> Check:
 
 
 def ledger_of_worker(settings: Settings) -> Check:
-    """Replay every hash chain of the ledger with a worker's settings. Workers have no anchor."""
+    """The doctor's check of the ledger with a worker's settings: replay every hash chain. Workers have no anchor."""
     return _look(settings, lambda: examine_as_worker(settings.ledger, settings.ledger_key_path))
 
 

@@ -49,7 +49,8 @@ def python() -> Check:
 
 
 def memory(settings: Settings, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Check:
-    """Check the memory of the machine or container: whether it is enough for the largest job the service accepts."""
+    """The doctor's check of the memory of the machine or container: whether it is enough for the largest job the
+    service accepts."""
     lines = (proc / "meminfo").read_text().splitlines()
     sizes = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in lines) if rest.split()}
     total, available = sizes["MemTotal"], sizes["MemAvailable"]
@@ -65,7 +66,7 @@ def memory(settings: Settings, proc: Path = Path("/proc"), cgroups: Path = Path(
 
 
 def processors(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Check:
-    """Check how many processors this process may use, and the container's quota of processor time."""
+    """The doctor's check of how many processors this process may use, and the container's quota of processor time."""
     usable = len(os.sched_getaffinity(0))
     found = f"{usable} of {os.cpu_count()}, {_model(proc)}"
     quota = _quota(proc, cgroups)
@@ -80,7 +81,8 @@ def processors(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def home(settings: Settings) -> Check:
-    """Check the service's home directory: its owner, its mode and its free space. Nothing is created."""
+    """The doctor's check of the service's home directory: its owner, its mode and its free space. Nothing is
+    created."""
     place = settings.home
     existing = nearest(place)
     free = shutil.disk_usage(existing).free
@@ -114,7 +116,7 @@ def home(settings: Settings) -> Check:
 
 
 def nearest(place: Path) -> Path:
-    """The path, or its nearest parent that exists and that this user can see."""
+    """The path of the doctor's check, or its nearest parent that exists and that this user can see."""
     for folder in (place, *place.absolute().parents):
         with suppress(OSError):
             folder.stat()
@@ -123,7 +125,7 @@ def nearest(place: Path) -> Path:
 
 
 def container(root: Path = Path("/")) -> str | None:
-    """The kind of container this process is in; None on a plain machine."""
+    """The kind of container that the doctor runs in; None on a plain machine."""
     if (root / ".dockerenv").exists():
         return "a Docker container"
     if (root / "run/.containerenv").exists():
@@ -134,7 +136,7 @@ def container(root: Path = Path("/")) -> str | None:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """The folders of this process's control groups, the innermost first (version 2), and those of version 1."""
+    """The folders of the doctor's own control groups, the innermost first (version 2), and those of version 1."""
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             number, _, path = line.split(":", 2)
@@ -145,7 +147,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
 
 
 def _limit(proc: Path, cgroups: Path) -> int | None:
-    """The lowest memory limit of this process's control groups, in bytes."""
+    """The lowest memory limit of the doctor's own control groups, in bytes."""
     limits = []
     for group in _groups(proc, cgroups):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -156,7 +158,7 @@ def _limit(proc: Path, cgroups: Path) -> int | None:
 
 
 def _quota(proc: Path, cgroups: Path) -> float | None:
-    """The lowest quota of processor time of this process's control groups, 1.0 for one processor."""
+    """The lowest quota of processor time of the doctor's own control groups, 1.0 for one processor."""
     quotas = []
     for group in _groups(proc, cgroups):
         with suppress(OSError, ValueError):
