@@ -16,7 +16,7 @@ class Health:
 
 
 def of_service(url: str, ready: bool) -> Health:
-    """Ask the service at `url` whether it is alive, or with `ready` whether it can run jobs.
+    """The health check of a service: ask it at `url` whether it is alive, or with `ready` whether it can run jobs.
 
     Raises ValueError if `url` is not a service's URL.
     """
@@ -43,7 +43,8 @@ def of_service(url: str, ready: bool) -> Health:
 
 
 def of_workers(redis_url: str) -> Health:
-    """Whether a worker of this host has a report in Redis that has not expired.
+    """The health check of a container with workers: whether one of this host has a report in Redis that has not
+    expired.
 
     Raises ValueError for an invalid Redis URL. Its text holds no part of the URL, which has a password in it.
     """

@@ -14,7 +14,7 @@ class UnusableHome(Exception):
 
 
 def make_private(home: Path) -> None:
-    """Create the home directory with mode 0700, or give that mode to an existing one of this user.
+    """Create the service's home directory with mode 0700, or give that mode to an existing one of this user.
 
     Another user's directory is not changed: an administrator chose its mode. Raises UnusableHome.
     """
@@ -30,7 +30,7 @@ def make_private(home: Path) -> None:
 
 
 def command(home: Path, arguments: str) -> str:
-    """The command line to type in the working directory to run `warpdesk ARGUMENTS` on this home."""
+    """The command line to type in the working directory to run `warpdesk ARGUMENTS` on a service's home."""
     script = Path(sys.executable).parent / "warpdesk"
     started = [_short(script)] if script.exists() else [_short(Path(sys.executable)), "-m", "warpdesk"]
     named = "" if home.resolve() == default_home().resolve() else f"WARPDESK_HOME={shlex.quote(_short(home))} "
@@ -38,6 +38,6 @@ def command(home: Path, arguments: str) -> str:
 
 
 def _short(path: Path) -> str:
-    """The path as text, relative to the working directory if it lies below."""
+    """The path of the home or its `warpdesk` as text, relative to the working directory if it lies below."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

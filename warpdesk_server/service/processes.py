@@ -21,7 +21,8 @@ def spawn(
     pass_fds: Sequence[int] = (),
     death: signal.Signals = signal.SIGKILL,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child process in a process group of its own. It gets the signal `death` when the calling thread ends.
+    """Start a child process of the service in a process group of its own. It gets the signal `death` when the calling
+    thread ends.
 
     Linux ties the signal to the *thread*, so call this from a thread that lives as long as the child should (the main
     one). A group of its own keeps a terminal's Ctrl-C away from the child: its parent decides the order of stopping.
@@ -56,7 +57,8 @@ def module(name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 
 def stop(process: "subprocess.Popen[bytes]", patience: float = 10.0) -> int:
-    """Stop a child process: SIGTERM, SIGKILL after `patience` seconds, then kill its group; returns the exit code."""
+    """Stop a child process of the service: SIGTERM, SIGKILL after `patience` seconds, then kill its group; returns the
+    exit code."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -71,7 +73,7 @@ def stop(process: "subprocess.Popen[bytes]", patience: float = 10.0) -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Whether a process of the service exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -80,7 +82,7 @@ def alive(pid: int) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    """A TCP port of 127.0.0.1 that a service can listen on: nobody does now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

