@@ -19,7 +19,8 @@ CpuCode = Literal["compiled", "there already", "failed"]
 
 @dataclass(frozen=True)
 class Warmed:
-    """The result of `warm`. There are no kernels without a GPU or a named architecture. `cpu` is None if left out."""
+    """What `warpdesk warm` compiled ahead of time. There are no kernels without a GPU or a named architecture. `cpu` is
+    None if left out."""
 
     directory: str
     nvrtc: str | None
@@ -49,7 +50,8 @@ class Warmed:
 
 
 def warm(cubins: Cubins | None, architectures: Sequence[str], with_cpu: bool) -> Warmed:
-    """Compile missing kernels and CPU code. Raises CompileError, and OSError if the directory cannot be written."""
+    """Compile missing kernels and CPU code ahead of time. Raises CompileError, and OSError if the directory cannot be
+    written."""
     kernels: tuple[Kept, ...] = ()
     if cubins is not None and architectures:
         kernels = tuple(keep_all(cubins, architectures, jobs=len(os.sched_getaffinity(0))))
@@ -62,13 +64,15 @@ def warm(cubins: Cubins | None, architectures: Sequence[str], with_cpu: bool) ->
 
 
 def architectures_of(cubins: Cubins) -> list[str]:
-    """The GPU architectures of the kernels that this NVRTC supports: version 13 has dropped sm_70."""
+    """The GPU architectures to precompile kernels for, without those that this NVRTC does not support: version 13 has
+    dropped sm_70."""
     supported = cubins.compiler.architectures()
     return [name for number in ARCHITECTURES if (name := f"sm_{number}") in supported]
 
 
 def named(text: str) -> str:
-    """NVRTC's name of a GPU architecture: "sm_90" for "sm_90", "90" or "9.0". Raises ValueError for other text."""
+    """NVRTC's name of a GPU architecture to precompile for: "sm_90" for "sm_90", "90" or "9.0". Raises ValueError for
+    other text."""
     match = re.fullmatch(r"(?:sm_)?(\d{2,3}|\d{1,2}\.\d)", text)
     if match is None:
         raise ValueError(f"{text!r} is not an architecture such as sm_90")
@@ -76,7 +80,8 @@ def named(text: str) -> str:
 
 
 def architectures_here() -> list[str]:
-    """The architectures of this machine's GPUs as the driver reports them, without CUDA; empty if it reports none."""
+    """The architectures to precompile for: those of this machine's GPUs as the driver reports them, without CUDA; empty
+    if it reports none."""
     library = nvml.library()
     with suppress(Exception):  # NVML's errors, or a driver that does not answer: there is no GPU to compile for
         return nvml.within(nvml.INIT_DEADLINE, lambda: _architectures(library), "the driver did not answer")
@@ -93,7 +98,7 @@ def _architectures(library: Any) -> list[str]:
 
 
 def _warm_cpu() -> CpuCode:
-    """Compile the CPU code of a worker's first start, in a separate process, as such a start does."""
+    """Compile ahead of time the CPU code of a worker's first start, in a separate process, as such a start does."""
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
     compiler = start_second_compiler(settings)
