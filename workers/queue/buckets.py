@@ -27,17 +27,20 @@ RELATIVE_ERROR = math.sqrt(1.125) - 1  # 6.1 %
 
 
 def index(seconds: float) -> int:
-    """The bucket of a time: 0 for a negative one, as after a clock was set back; `len(BOUNDS)` above all bounds."""
+    """The bucket in which a time is counted: 0 for a negative one, as after a clock was set back.
+
+    Above all bounds it is `len(BOUNDS)`.
+    """
     return bisect_left(BOUNDS, seconds)
 
 
 def bound(index: int) -> float:
-    """The largest time, in seconds, that a bucket counts."""
+    """The largest time, in seconds, that a bucket of the counts in Redis holds."""
     return BOUNDS[index] if index < len(BOUNDS) else math.inf
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float | None:
-    """The quantile in seconds, within RELATIVE_ERROR; None where nothing was counted."""
+    """The quantile, in seconds, of times counted in buckets, within RELATIVE_ERROR; None where nothing was counted."""
     rank = max(1, math.ceil(share * sum(counts.values())))
     for bucket in sorted(counts):
         rank -= counts[bucket]
@@ -55,7 +58,10 @@ def _middle(bucket: int) -> float:
 
 
 def cumulative(counts: Mapping[int, int], bounds: Iterable[float]) -> list[int]:
-    """The number of times at or below each of these bounds. Raises ValueError for one that is not in the table."""
+    """The number of times that the buckets count at or below each of these bounds.
+
+    Raises ValueError for a bound that is not in the table of buckets.
+    """
     totals = list(accumulate(counts.get(bucket, 0) for bucket in range(len(BOUNDS) + 1)))
     at_most = []
     for value in bounds:

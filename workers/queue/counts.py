@@ -48,7 +48,7 @@ SIZE_CLASSES = ("small", "medium", "large", "huge")
 
 
 def size_class(work: float) -> str:
-    """The class of a launch by its elementary steps: below 10^6, 10^8, 10^10, or more.
+    """The size class in which Redis counts a launch, by its elementary steps: below 10^6, 10^8, 10^10, or more.
 
     A core makes some 10^8 to 10^9 a second, a GPU 10^11 to 10^13.
     """
@@ -56,7 +56,7 @@ def size_class(work: float) -> str:
 
 
 def named(family: str, *labels: str) -> str:
-    """The field of a counter."""
+    """The field of a counter in Redis' hash of counts."""
     return "|".join((family, *labels))
 
 
@@ -70,14 +70,17 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         super().__init__(float)
 
     def add(self, amount: float, family: str, *labels: str | int, device: str = "") -> None:
-        """Add an amount; of sizes the last label is the size. Raises ValueError where the metric has other labels."""
+        """Add an amount to those for Redis; of sizes the last label is the size.
+
+        Raises ValueError where the metric has other labels.
+        """
         metric = COUNTED[family]
         if len(labels) != len(metric.labels) + (metric.kind == "sizes"):
             raise ValueError(f"{family} has the labels {metric.labels}, got {labels}")
         self[(device, family, *labels)] += amount
 
     def times(self, some: Sequence[float], family: str, *labels: str, device: str = "") -> None:
-        """Count each of these times; a negative one, as after a clock was set back, as 0."""
+        """Count each of these times for Redis; a negative one, as after a clock was set back, as 0."""
         COUNTED[family].checked(labels)
         for place, count in Counter(map(buckets.index, some)).items():
             self[(device, family, *labels, place)] += count
@@ -106,7 +109,7 @@ def note_endings(
     followers: Iterable[Follower] = (),
     transfers: Transfers | None = None,
 ) -> None:
-    """Count jobs that ended in one step, `at` by Redis' clock, their followers, and their launches, each once.
+    """Count for Redis the jobs that ended in one step, `at` by its clock, and their followers and launches, each once.
 
     The times of private jobs are in no count: a sampler's time depends on its noise, and a sum over one job is that
     job's time.
@@ -172,9 +175,9 @@ def _launches(
     size: int,
     reason: str | None,
 ) -> None:
-    """Count launches that differ only in the times, works and costs of their jobs.
+    """Count for Redis the launches that differ only in the times, works and costs of their jobs.
 
-    The device is a GPU's UUID, as in `/gpu-health`, or a CPU's name.
+    In the names of counts the device is a GPU's UUID or a CPU's name.
     """
     device = device.replace(DEVICE, " ")[:100]
     # Private jobs have no times that distinguish their launches. So this is the fewest launches that they can be.
@@ -211,7 +214,7 @@ def _launches(
 
 @dataclass(frozen=True)
 class Timed:
-    """Counted times: how many are in each bucket, and their sum in seconds."""
+    """Times counted in Redis: how many are in each bucket, and their sum in seconds."""
 
     buckets: dict[int, int] = field(default_factory=dict)
     sum: float = 0.0
@@ -227,7 +230,10 @@ class Timed:
 
 @dataclass(frozen=True)
 class Counts:
-    """The counts as they were read, by family, then by the values of labels. Buckets of sizes are the sizes."""
+    """The counts as they were read from Redis, by family, then by the values of labels.
+
+    Buckets of sizes are the sizes.
+    """
 
     since: float | None = None  # Unix seconds
     counters: Mapping[str, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
@@ -235,7 +241,7 @@ class Counts:
 
     @classmethod
     def of(cls, fields: Mapping[str, float]) -> "Counts":
-        """The counts of all devices together. Metrics of a later release are left out."""
+        """The counts in Redis of all devices together. Metrics of a later release are left out."""
         counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
         by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         sums: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
@@ -262,7 +268,7 @@ class Counts:
 
     @classmethod
     def by_device(cls, fields: Mapping[str, float]) -> dict[str, "Counts"]:
-        """The counts of computing, of each device by itself."""
+        """The counts of computing in Redis, of each device by itself."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name, amount in fields.items():
             kind, of_device, device = name.partition(DEVICE)
@@ -304,11 +310,12 @@ class Tally:
             self._fresh.add(amount, family, *labels, device=device)
 
     def later(self, count: Callable[[Amounts, list[T]], None], *what: T) -> None:
-        """Note items that `count` counts when the next addition is made; those of one call go with one addition.
+        """Note items for the next addition to Redis' counts, in which `count` counts them.
 
-        Counted one by one between other work they would cost some tens of microseconds each, and counted once a second
-        a few. That holds for tuples of numbers and names: larger objects that live so long, as closures or jobs, cost
-        as much again in memory that is not reused and in garbage collection.
+        Those of one call go with one addition. Counted one by one between other work they would cost some tens of
+        microseconds each, and counted once a second a few. That holds for tuples of numbers and names: larger objects
+        that live so long, as closures or jobs, cost as much again in memory that is not reused and in garbage
+        collection.
         """
         self._noted[count].extend(what)
 
@@ -317,7 +324,7 @@ class Tally:
         return not (self._sent or self._fresh or any(self._noted.values()))
 
     def addition(self) -> tuple[str, int, Mapping[str, float]]:
-        """The addition to send now: process, number, amounts. The same until `confirm`."""
+        """The addition to send to Redis' counts now: process, number, amounts. The same until `confirm`."""
         with self._lock:
             self._count_noted()
             if not self._sent and self._fresh:
@@ -349,7 +356,7 @@ class Tally:
             self._sent = {}
 
     def totals(self) -> dict[str, float] | None:
-        """The totals, with the counts of this process that may not be in them yet.
+        """The totals as read from Redis, with the counts of this process that may not be in them yet.
 
         None before they were read: the counts of this process alone would look like a service that began again.
         """

@@ -52,7 +52,7 @@ _ODD = Failed(code="invalid-input", message="The job's request is not what this 
 
 
 def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redis:
-    """A client with explicit time-outs (redis-py 8 gives every blocking command 5 seconds otherwise)."""
+    """A client of Redis with explicit time-outs (redis-py 8 gives every blocking command 5 seconds otherwise)."""
     return Redis.from_url(
         url,
         socket_timeout=timeout,
@@ -63,7 +63,7 @@ def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redi
 
 
 class JobQueue(QueueView):
-    """Jobs of every owner: the transitions, and what can be read of them. With `mac_of` it signs requests."""
+    """Jobs of every owner in Redis: the transitions, and what can be read of them. With `mac_of` it signs requests."""
 
     def enqueue(
         self,
@@ -72,7 +72,7 @@ class JobQueue(QueueView):
         same: str | None = None,
         bounds: Bounds | None = None,
     ) -> Enqueued:
-        """Write the record and queue the job, or find the one that the idempotency key had before.
+        """Write the job record to Redis and queue the job, or find the one that the idempotency key had before.
 
         `same` is a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
         QuotaReached, KeyReused or InputsGone, and then has changed nothing.
@@ -117,7 +117,7 @@ class JobQueue(QueueView):
         raise InputsGone(*(array.decode() for array in details))
 
     def sign_older(self, owners: Iterable[str]) -> None:
-        """Sign the requests of these owners' jobs that have no MAC: the release before wrote none."""
+        """Sign the requests in these owners' job records that have no MAC: the release before wrote none."""
         for owner in owners:
             ids = [job_id.decode() for job_id in cast(list[bytes], self._redis.zrange(keys.owner_key(owner), 0, -1))]
             for first in range(0, len(ids), 1000):
@@ -131,9 +131,10 @@ class JobQueue(QueueView):
                     pipe.execute()
 
     def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
-        """Cancel a job and answer its state. A running job's worker gets a command to stop it; a final state stays.
+        """Cancel a job in Redis and answer its state.
 
-        The API also notes the cancelation where no worker may write. Raises KeyError for a job that does not exist.
+        A running job's worker gets a command to stop it; a final state stays. The API also notes the cancelation where
+        no worker may write. Raises KeyError for a job that does not exist.
         """
         closing = self._signed.signs and not by_worker
         state = self._eval(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
@@ -142,10 +143,11 @@ class JobQueue(QueueView):
         return State(state.decode())
 
     def erase(self, job_id: str) -> tuple[str | None, tuple[str, ...]]:
-        """Cancel a live job, and erase its parameters, inputs, result, provenance and error; its state stays.
+        """Cancel a live job, and erase from its Redis record parameters, inputs, result, provenance and error.
 
-        Returns the result's name and the array ids that no other live job of the owner uses, for the store to delete.
-        For a minute the same call has the same answer: the reply may be lost, or the caller die before it deletes them.
+        Its state stays. Returns the result's name and the array ids that no other live job of the owner uses, for the
+        store to delete. For a minute the same call has the same answer: the reply may be lost, or the caller die before
+        it deletes them.
         """
         record = self._signed.record(job_id, self._fields(job_id))
         if record is None:
@@ -157,17 +159,20 @@ class JobQueue(QueueView):
         return (result.decode() or None), tuple(array.decode() for array in arrays)
 
     def forbid(self, owner: str, array_id: str) -> bool:
-        """Forbid for a minute to enqueue jobs with an array, before it is deleted. False when a live job reads it."""
+        """Forbid in Redis for a minute to enqueue jobs with an array, before it is deleted.
+
+        False when a live job reads it.
+        """
         return bool(self._eval(scripts.FORBID, owner, array_id))
 
     def allow(self, owner: str, array_id: str) -> None:
-        """Let jobs be enqueued with an array again, which is in the store."""
+        """Let Redis enqueue jobs again with an array, which is in the store."""
         self._redis.delete(f"{keys.FORBIDDEN}{owner}:{array_id}")
 
     def rerun(self, job_id: str) -> bool:
-        """Queue a dead letter again, without its strikes and its deadline. False when it is no dead letter.
+        """Put a dead letter back into the queue in Redis, without its strikes and its deadline.
 
-        Raises InputsGone where its inputs were private, and so not kept.
+        False when it is no dead letter. Raises InputsGone where its inputs were private, and so not kept.
         """
         record = self._signed.record(job_id, self._fields(job_id))
         if record is None or not record.dead:
@@ -182,20 +187,23 @@ class JobQueue(QueueView):
     # Called by a worker's parent process.
 
     def claim(self, claim: Claim) -> Batch | None:
-        """Claim jobs that run together. None when there are none. The same claim again has the same answer."""
+        """Claim in Redis jobs that run together. None when there are none. The same claim again has the same answer."""
         return self._batch(self._eval(scripts.CLAIM, *claim_arguments(claim)), claim)
 
     def leave(self, claim: Claim) -> Batch | None:
-        """End the wait of a claim that found nothing, and answer what it was handed meanwhile, if anything."""
+        """End in Redis the wait of a claim that found nothing, and answer what it was handed meanwhile, if anything."""
         return self._batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
 
     def handed(self, claim: Claim, message: bytes) -> Batch | None:
-        """The batch in a message to a worker that waits. None where it was for an earlier claim."""
+        """The batch in Redis' message to a worker that waits. None where it was for an earlier claim."""
         answer = json.loads(message)
         return self._batch(answer["batch"], claim) if answer["token"] == claim.digest else None
 
     def renew(self, held: Sequence[Held]) -> list[Held]:
-        """Renew leases, and answer the attempts that are no longer the worker's (canceled, expired, taken over)."""
+        """Renew the leases of claims in Redis, and answer the attempts that are no longer the worker's.
+
+        These were canceled, have expired, or were taken over.
+        """
         fences = [part for job in held for part in job.fence]
         kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *fences)
         return [job for job, still in zip(held, kept, strict=True) if not still]
@@ -207,7 +215,7 @@ class JobQueue(QueueView):
         *,
         then: Claim | None = None,
     ) -> Finished:
-        """End attempts, each by itself: make an outcome visible, or give the job back.
+        """End attempts in Redis, each by itself: make an outcome visible, or give the job back.
 
         An attempt that is not the one that runs is "stale": the caller deletes what it wrote, and nobody has read it.
         `then` claims in the same round trip.
@@ -225,7 +233,7 @@ class JobQueue(QueueView):
         return finished(answer, self._batch(claimed, then))
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
-        """Note how far a running job is, from 0 to 1. Nothing happens when the attempt is stale."""
+        """Note in the job record how far a running job is, from 0 to 1. Nothing happens when the attempt is stale."""
         self._eval(scripts.PROGRESS, job_id, attempt, repr(round(done, 4)))
 
     def reap(
@@ -237,7 +245,7 @@ class JobQueue(QueueView):
         jumped: bool = False,
         most: int = 256,
     ) -> list[Reaped]:
-        """Maintain the queue, and answer the jobs that were taken from workers or have expired.
+        """Maintain the queue in Redis, and answer the jobs that were taken from workers or have expired.
 
         Jobs of dead workers, and of late ones if leases may be judged, go back to the queue. Queued jobs past their
         deadline expire. Backoffs that are over end. Old dead letters are deleted. Jobs that this service did not write
@@ -252,14 +260,17 @@ class JobQueue(QueueView):
         return [Reaped(request, attempt, how) for request, attempt, how in taken if request is not None]
 
     def count(self, tally: Tally, *, ask: bool = False) -> None:
-        """Add a process' counts, once however often they are sent; with `ask`, read the totals into its tally."""
+        """Add a process' counts to Redis, once however often they are sent.
+
+        With `ask`, read the totals into the process' tally.
+        """
         process, number, amounts = tally.addition()
         fields = [part for name, amount in amounts.items() for part in (name, repr(amount))]
         counted = self._eval(scripts.COUNT, process, number, int(ask), *fields)
         tally.confirm(numbers(counted) if ask else None)
 
     def count_left(self, tally: Tally) -> None:
-        """Add all counts of a tally: first, if there is one, the addition that was not confirmed."""
+        """Add all counts of a tally to Redis: first, if there is one, the addition that was not confirmed."""
         for _ in range(2):
             if not tally.empty:
                 self.count(tally)
@@ -271,7 +282,7 @@ class JobQueue(QueueView):
             pipe.execute()
 
     def unregister(self, name: str) -> bool:
-        """Delete a worker that has gone from our records and from RQ's. False where it was deleted already."""
+        """Delete our record in Redis of a worker that has gone, and RQ's. False where it was deleted already."""
         with self._redis.pipeline() as pipe:
             pipe.hdel(keys.WORKERS, name)
             pipe.hdel(keys.CLAIMS, name)
@@ -283,7 +294,7 @@ class JobQueue(QueueView):
             return bool(pipe.execute()[0])
 
     def _batch(self, claimed: list[Any], claim: Claim) -> Batch | None:
-        """The batch of a claim. None where it has no jobs, or lost all of them before it was repeated."""
+        """The batch in Redis' answer to a claim. None where it has no jobs, or lost all before it was repeated."""
         reason, at, *jobs = claimed or ("drained", 0.0)
         ahead = time.monotonic() - float(at)  # of Redis' clock
         held, odd = list[Held](), list[tuple[str | int, ...]]()
@@ -300,7 +311,7 @@ class JobQueue(QueueView):
         return Batch(tuple(held), texts([reason])[0]) if held else None
 
     def _for_rq(self, request: JobRequest) -> list[Any]:
-        """RQ's own record of a queued job, as field, value, field, value."""
+        """RQ's own record in Redis of a queued job, as field, value, field, value."""
         job = Job.create(
             TASK,
             args=(request.id,),

@@ -24,14 +24,15 @@ class ScriptsMissing(redis.ConnectionError):
 
 @cache
 def digest_of(script: str) -> str:
-    """The name by which Redis calls a script."""
+    """The digest by which Redis calls a Lua script."""
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
-    """Run a script. One that Redis does not have is loaded and tried again, as often as the connection's own retries.
+    """Run a Lua script in Redis.
 
-    Raises ScriptsMissing when it is still not there.
+    One that Redis does not have is loaded and tried again, as often as the connection's own retries. Raises
+    ScriptsMissing when it is still not there.
     """
 
     def call() -> Any:
@@ -57,7 +58,10 @@ def _nothing(_: Exception) -> None:
 
 
 def load(connection: Redis, scripts: Sequence[str] = SCRIPTS) -> None:
-    """Load scripts, all of this release by default. Raises NoPermissionError for an account that may not."""
+    """Load Lua scripts into Redis, all of this release by default.
+
+    Raises NoPermissionError for an account that may not.
+    """
     for script in scripts:
         connection.script_load(script)
 

@@ -23,13 +23,16 @@ def digest_of_claim(token: str) -> str:
 
 
 class Message(BaseModel):
-    """A message between processes. Unknown fields are ignored: during an update two releases read one Redis."""
+    """A message between processes, by Redis or by a pipe.
+
+    Unknown fields are ignored: during an update two releases read one Redis.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Together(Message):
-    """The jobs with which a job may run in one launch, and the limits of the launch."""
+    """The jobs with which a queued job may run in one launch, and the limits of the launch."""
 
     key: str  # digest of the operation's batch key, the backend wish and, for private operations, the owner
     items: int
@@ -38,7 +41,7 @@ class Together(Message):
 
 
 class JobRequest(Message):
-    """The request of a job, as a worker needs it. Inputs are array ids in the owner's part of the store."""
+    """The request in a job record, as a worker needs it. Inputs are array ids in the owner's part of the store."""
 
     id: str
     owner: str  # id of the API key
@@ -60,7 +63,10 @@ class JobRequest(Message):
 
     @property
     def canonical_params(self) -> str:
-        """The canonical text of a job's parameters, as the ledger digests them: equal parameters have equal texts."""
+        """The canonical text of the parameters in a job's queued request, as the ledger digests them.
+
+        Equal parameters have equal texts.
+        """
         return json.dumps(self.params, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -69,7 +75,7 @@ class JobRequest(Message):
 
 
 class Event(Message):
-    """An event of a job. Private jobs have no "running" and no "progress"."""
+    """An event of a job, as Redis keeps and publishes it. Private jobs have no "running" and no "progress"."""
 
     job: str
     number: int  # 1, 2, ... of this job
@@ -85,13 +91,16 @@ class Event(Message):
 
 
 class Provenance(PublicProvenance):
-    """Provenance as the worker knows it, of the whole launch (the owner's: `app.jobs.records.provenance`)."""
+    """Provenance in a job record, as the worker knows it, of the whole launch.
+
+    The owner's is made by `app.jobs.records.provenance`.
+    """
 
     batch_own: int | None = None  # of `batch_size`, jobs of the same owner; the release before wrote none
 
 
 class Transfers(Message):
-    """The copies between host and device: bytes and seconds."""
+    """The copies between host and device that a worker counts: bytes and seconds."""
 
     h2d_bytes: int = 0
     h2d_seconds: float = 0.0
@@ -114,7 +123,7 @@ FAILURES = (
 
 
 class Failed(Message):
-    """The outcome of a failed attempt; `code` is one of FAILURES."""
+    """The outcome of a failed attempt in a job record; `code` is one of FAILURES."""
 
     kind: Literal["failed"] = "failed"
     code: str
@@ -123,7 +132,10 @@ class Failed(Message):
 
 
 class ArrayOutput(Message):
-    """An output that is an array: a file beside the document, and the id it has as an array of the job's owner."""
+    """An output in `result.json` that is an array.
+
+    It is a file beside the document, and has an id as an array of the job's owner.
+    """
 
     file: str
     dtype: DType
@@ -138,7 +150,7 @@ class ArrayOutput(Message):
 
 
 class ValueOutput(Message):
-    """An output that is a plain JSON value. NaN and infinities are null."""
+    """An output in `result.json` that is a plain JSON value. NaN and infinities are null."""
 
     value: Any
 
@@ -154,22 +166,26 @@ class ResultDocument(Message):
 
 
 class WantedInputs(Message):
-    """The body of `POST /v1/worker/inputs`: attempts ("<job>.<attempt>") and the names of their inputs, and of each
-    attempt the token of its claim."""
+    """The body of `POST /v1/worker/inputs`: attempts ("<job>.<attempt>") and the names of their inputs.
+
+    It has of each attempt the token of its claim.
+    """
 
     inputs: tuple[tuple[str, str], ...]
     claims: dict[str, str] = Field(default={}, repr=False)
 
 
 class SentInputs(Message):
-    """The head of the answer, after its length in four bytes (big-endian): of each input its array, or None where the
-    array does not follow."""
+    """The head of the API's answer to a worker that wants inputs, after its length in four bytes (big-endian).
+
+    It has of each input its array, or None where the array does not follow.
+    """
 
     arrays: tuple[ArrayInfo | None, ...]
 
 
 class SentResult(Message):
-    """A result from another host. Its files follow, in the order of the document's outputs."""
+    """A result that a worker of another host sends. Its files follow, in the order of the document's outputs."""
 
     name: str  # "<job>.<attempt>"
     claim: str = Field(default="", repr=False)  # the token of the claim

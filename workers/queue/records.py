@@ -30,7 +30,7 @@ GIVEN_UP = Failed(
 
 
 class QueueFull(Exception):
-    """The queue has as many jobs as it may have."""
+    """Raised on enqueueing if the queue in Redis has as many jobs as it may have."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} jobs are waiting")
@@ -38,7 +38,10 @@ class QueueFull(Exception):
 
 
 class QuotaReached(Exception):
-    """The owner has as many live jobs as it may have; `free` places are left where the queue is shared."""
+    """Raised on enqueueing if the owner has as many live jobs in the queue as it may have.
+
+    `free` places are left where the queue is shared.
+    """
 
     def __init__(self, live: int, free: int | None = None) -> None:
         super().__init__(f"{live} jobs of the owner are live")
@@ -47,7 +50,7 @@ class QuotaReached(Exception):
 
 
 class KeyReused(Exception):
-    """The idempotency key belongs to a job of a different request."""
+    """Raised on enqueueing if the idempotency key belongs to a job of a different request."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"the key belongs to {job_id}")
@@ -55,7 +58,7 @@ class KeyReused(Exception):
 
 
 class InputsGone(Exception):
-    """Raised if input arrays of a job are deleted, or about to be."""
+    """Raised on enqueueing if input arrays of a job are deleted, or about to be."""
 
     def __init__(self, *arrays: str) -> None:
         super().__init__(", ".join(arrays))
@@ -64,7 +67,7 @@ class InputsGone(Exception):
 
 @dataclass(frozen=True)
 class IdempotencyKey:
-    """Digests of an idempotency key and of the request that was sent with it."""
+    """Digests in Redis of an idempotency key and of the request that was sent with it."""
 
     key: str
     fingerprint: str
@@ -72,7 +75,7 @@ class IdempotencyKey:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most jobs that may wait, and that an owner may have live, for one more to be enqueued.
+    """The most jobs that may wait in the queue, and that an owner may have live, for one more to be enqueued.
 
     Where the queue is shared, an owner may have as many live jobs as there are free places, so that another owner who
     comes later finds some.
@@ -111,14 +114,17 @@ class JobRecord:
     claim: str = ""  # the latest claimed attempt, and the digest of that claim's token
 
     def is_held_by(self, token: str) -> bool:
-        """Whether the attempt was claimed with this token."""
+        """Whether the attempt in the job record was claimed with this token."""
         expected = f"{self.attempt} {digest_of_claim(token)}"
         return hmac.compare_digest(self.claim.encode(), expected.encode())
 
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt that a worker has claimed, identified by the job's id and the attempt. The claim's token proves it."""
+    """An attempt that a worker has claimed from the queue, identified by the job's id and the attempt.
+
+    The claim's token proves it.
+    """
 
     request: JobRequest = field(compare=False)
     attempt: int
@@ -134,12 +140,15 @@ class Held:
 
     @property
     def fence(self) -> tuple[str, int, str]:
-        """The attempt and its claim, as Redis compares them."""
+        """The fence of a claimed attempt: its job, its number and its claim, as Redis compares them."""
         return self.id, self.attempt, digest_of_claim(self.token)
 
     @property
     def due(self) -> float | None:
-        """Its deadline by time.monotonic(): deadlines are by Redis' clock, and this host's may differ."""
+        """The deadline in a claimed job's record, by time.monotonic().
+
+        Records have it by Redis' clock, and this host's may differ.
+        """
         if self.request.deadline is None or self.ahead is None:
             return None
         return self.request.deadline + self.ahead
@@ -147,7 +156,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Batch:
-    """Jobs that run in one launch, and the reason why there are no more: "full", "bytes" or "drained"."""
+    """Jobs claimed from the queue for one launch, and why there are no more of them: "full", "bytes" or "drained"."""
 
     jobs: tuple[Held, ...]
     reason: str
@@ -163,7 +172,7 @@ class Follower(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The answer to finish: how each attempt ended, the batch claimed with it, the time by Redis' clock, followers."""
+    """Redis' answer to finish: how each attempt ended, the batch claimed with it, the time by its clock, followers."""
 
     how: list[Finish]
     then: Batch | None
@@ -173,7 +182,9 @@ class Finished(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's request for jobs. For a batch that waits for company, `only` is its key, with the most it may take.
+    """A worker's request to the queue for jobs.
+
+    For a batch that waits for company, `only` is its key, with the most it may take.
 
     With `waits`, a claim that finds nothing stays for two seconds, or until the worker ends it by `leave`. In that time
     the next job is handed to the worker as it is enqueued, in the list `handed_key`. The same claim again stays for two
@@ -197,7 +208,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a job's attempt.
+    """The end of a job's attempt, as the worker reports it to the queue.
 
     With an outcome, the outcome is committed. Without one, `how` says what happens:
 
@@ -225,7 +236,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Jobs of one priority: in its lists, running, and in a backoff. Followers of an identical job are in none."""
+    """The jobs of one priority in Redis: in its lists, running, and in a backoff.
+
+    Followers of an identical job are in none.
+    """
 
     queued: int
     running: int

@@ -157,7 +157,7 @@ class DeviceMemory(Message):
 
     @property
     def leftover(self) -> int:
-        """Bytes that are in use, or stuck, between jobs."""
+        """Bytes that by a worker's report are in use, or stuck, between jobs."""
         return self.used + self.stuck
 
     def with_outside(self, driver: GpuReport | None) -> "DeviceMemory":
@@ -209,12 +209,12 @@ class FailedExample(Message):
 
     @property
     def trial(self) -> str:
-        """The example's name among those of all operations."""
+        """The name, in a worker's report, of an example that failed; no other example of any operation has it."""
         return self.operation if self.variant is None else f"{self.operation} ({self.variant})"
 
     @property
     def disables(self) -> bool:
-        """Whether nothing shows that the worker can run the operation at all."""
+        """Whether a worker's report leaves nothing that shows that it can run the failed example's operation at all."""
         return self.variant is None and not self.fallback
 
 
@@ -245,5 +245,5 @@ class WorkerReport(Message):
 
     @property
     def able(self) -> bool:
-        """Whether the worker takes jobs, and has tried every operation's example."""
+        """Whether the worker, by its report, takes jobs and has tried every operation's example."""
         return self.state in ("ready", "busy") and self.warm_up is None

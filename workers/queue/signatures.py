@@ -15,7 +15,7 @@ log = logging.getLogger("warpdesk.queue")
 
 
 class SignedRecords:
-    """The signing of requests and the reading of records.
+    """The signing of requests in job records, and the reading of records from Redis.
 
     Workers' accounts may write any record. A process that has the store has `mac_of`, a digest by a key that is in no
     account of Redis. It rejects requests that are not signed, or that are signed for another job. Without `mac_of`
@@ -33,7 +33,7 @@ class SignedRecords:
         return "" if self._mac_of is None else self._mac_of(request)
 
     def request(self, job_id: str, request: str, mac: str) -> JobRequest | None:
-        """The request of a job; None where this service did not write it, or wrote it for another job."""
+        """The request in a job record; None where this service did not write it, or wrote it for another job."""
         if self._mac_of is None or hmac.compare_digest(self._mac_of(request).encode(), mac.encode()):
             try:
                 read = JobRequest.model_validate_json(request)
@@ -46,7 +46,7 @@ class SignedRecords:
         return None
 
     def record(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
-        """The record with these fields; None where there are none, or where it cannot be relied on."""
+        """The job record with these fields in Redis; None where there are none, or where it cannot be relied on."""
         if not fields:
             return None
         request = self.request(job_id, fields.get("request", ""), fields.get("mac", ""))
@@ -59,5 +59,5 @@ class SignedRecords:
 
 @lru_cache(maxsize=1024)
 def _log_once(job_id: str, why: str) -> None:
-    """Once of each: whoever waits for a job reads its record every few seconds."""
+    """Log once why a job record is ignored: whoever waits for a job reads its record every few seconds."""
     log.error("the record of %s is ignored: %s", job_id, why)

@@ -16,7 +16,7 @@ TTL = 20.0
 
 
 class Slot:
-    """The slot of a worker. `number` is None until `keep` was called."""
+    """The slot of a worker in Redis. `number` is None until `keep` was called."""
 
     def __init__(self, connection: Redis, worker: str) -> None:
         self.number: int | None = None
@@ -24,7 +24,7 @@ class Slot:
         self._worker = worker
 
     def keep(self) -> None:
-        """Take a slot, or renew it; take another one where another worker has it, after a long silence."""
+        """Take a slot in Redis, or renew it; take another one where another worker has it, after a long silence."""
         has = "" if self.number is None else self.number
         self.number = int(evaluate(self._connection, TAKE_SLOT, self._worker, has, ceil(TTL * 1000)))
 

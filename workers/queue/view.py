@@ -30,7 +30,7 @@ log = logging.getLogger("warpdesk.queue")
 
 
 class QueueView:
-    """What can be read of every owner's jobs. Synchronous: the API calls it in threads.
+    """What can be read in Redis of every owner's jobs. Synchronous: the API calls it in threads.
 
     With `mac_of`, a digest by a key that no account of Redis has, it takes signed requests only
     (`workers.queue.signatures`).
@@ -41,7 +41,7 @@ class QueueView:
         self._signed = SignedRecords(mac_of)
 
     def replay(self, owner: str, key: str) -> tuple[str, str] | None:
-        """The job of an idempotency key, and the fingerprint of the request that was sent with it."""
+        """The job that Redis has for an idempotency key, and the fingerprint of the request that was sent with it."""
         entry = cast(bytes | None, self._redis.get(f"{keys.IDEMPOTENCY}{owner}:{key}"))
         if entry is None:
             return None
@@ -49,11 +49,14 @@ class QueueView:
         return job_id, fingerprint
 
     def get(self, job_id: str) -> JobRecord | None:
-        """The record of a job. A queued job whose deadline has passed expires first."""
+        """A job's record in Redis. A queued job whose deadline has passed expires first."""
         return self._current(job_id, self._fields(job_id))
 
     def records(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The records of several jobs, as `get` answers, in one round trip unless a deadline has to be checked."""
+        """The records in Redis of several jobs, as `get` answers.
+
+        That takes one round trip unless a deadline has to be checked.
+        """
         with self._redis.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
                 pipe.hgetall(keys.job_key(job_id))
@@ -61,7 +64,7 @@ class QueueView:
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
     def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The records as they are, with `closed`, which no worker can undo."""
+        """The job records as they are in Redis, with `closed`, which no worker can undo."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.time()
             for job_id in job_ids:
@@ -77,7 +80,7 @@ class QueueView:
         return records
 
     def published_record(self, job_id: str, record: str) -> JobRecord | None:
-        """The record that was published with a job's last event. None where it cannot be relied on."""
+        """The job record that Redis published with a job's last event. None where it cannot be relied on."""
         try:
             fields = json.loads(record)
         except ValueError:
@@ -87,11 +90,14 @@ class QueueView:
         return self._signed.record(job_id, {name: str(value) for name, value in fields.items()})
 
     def position(self, job_id: str) -> int | None:
-        """How many of its owner's jobs will be claimed before a job, as things are; None when it is not queued."""
+        """How many of an owner's queued jobs in Redis will be claimed before this one, as things are.
+
+        None when it is not queued.
+        """
         return cast(int | None, self._eval(scripts.POSITION, job_id))
 
     def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        """The owner's jobs, newest first, older than the id `before`."""
+        """The job records in Redis of an owner, newest first, older than the id `before`."""
         key = keys.owner_key(owner)
         records: list[JobRecord] = []
         while len(records) < limit:
@@ -113,16 +119,19 @@ class QueueView:
         return records
 
     def in_use(self, owner: str, array_id: str) -> bool:
-        """Whether a live job of the owner, or a dead letter, reads the array."""
+        """Whether Redis has a live job of the owner, or a dead letter, that reads the array."""
         return bool(self._redis.scard(keys.uses_key(owner, array_id)))
 
     def events(self, job_id: str, after: int = 0) -> list[Event]:
-        """The events of a job after the event of that number, oldest first. Of some 200 or more the oldest are gone."""
+        """The events in a job's Redis stream after the event of that number, oldest first.
+
+        Of some 200 or more the oldest are gone.
+        """
         entries = cast(list[Any], self._redis.xrange(keys.events_key(job_id), min=f"({after}-0"))
         return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
 
     def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        """The dead letters of every owner, the latest first, from behind the id `before`."""
+        """The dead letters in Redis of every owner, the latest first, from behind the id `before`."""
         start = 0
         if before is not None:
             rank = cast(int | None, self._redis.zrevrank(keys.DEAD, before))
@@ -131,7 +140,7 @@ class QueueView:
         return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
 
     def workers(self) -> Sequence[WorkerReport]:
-        """The reports that are within their time to live, without workers of this host that have ended."""
+        """The workers' reports in Redis within their time to live, without workers of this host that have ended."""
         names = [name for name, process in self.processes().items() if not is_dead(process)]
         if not names:
             return []
@@ -139,18 +148,18 @@ class QueueView:
         return [read for report in reports if report is not None and (read := _readable(report)) is not None]
 
     def length(self) -> int:
-        """The number of jobs that wait for a worker."""
+        """The number of jobs in Redis that wait for a worker."""
         return self._redis.zcard(keys.WAITING)
 
     def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
-        """The number of waiting jobs by priority and owner, without those in a backoff."""
+        """The number of waiting jobs in Redis by priority and owner, without those in a backoff."""
         counts: dict[Priority, dict[str, int]] = {}
         for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER):
             counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
         return counts
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:
-        """The backlog of each priority, and the number of dead letters.
+        """The backlog of each priority in Redis, and the number of dead letters.
 
         At most 10,000 jobs that run, and as many in a backoff, are looked at.
         """
@@ -162,7 +171,7 @@ class QueueView:
         return found, dead
 
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
-        """The counts of all time, then those of each of these Unix hours (`workers.queue.counts.Counts.of`).
+        """The counts in Redis of all time, then those of each of these Unix hours (`workers.queue.counts.Counts.of`).
 
         Where Redis takes writes, the latest counts of transitions are moved there first.
         """
@@ -176,9 +185,10 @@ class QueueView:
             return [numbers(answer) for answer in pipe.execute()]
 
     def mean_launches(self, hour: int) -> dict[tuple[str, ...], float]:
-        """Mean seconds of a launch in this Unix hour, by device, operation, backend and size class; "" for all devices.
+        """Mean seconds of a launch, by Redis' counts of a Unix hour.
 
-        Redis adds them up, since a busy hour has thousands of counts.
+        The key is device, operation, backend and size class; the device "" is all devices. Redis adds them up, since a
+        busy hour has thousands of counts.
         """
         answer = self._eval(scripts.LAUNCHES, hour)
         kinds = zip(answer[::4], answer[1::4], answer[2::4], answer[3::4], strict=True)
@@ -188,14 +198,14 @@ class QueueView:
         }
 
     def processes(self) -> dict[str, str]:
-        """The name of every registered worker, with the identity of its process."""
+        """The name of every worker registered in Redis, with the identity of its process."""
         return {
             name.decode(): process.decode()
             for name, process in cast(dict[bytes, bytes], self._redis.hgetall(keys.WORKERS)).items()
         }
 
     def reported(self, name: str) -> bool:
-        """Whether a worker's report is still within its time to live."""
+        """Whether a worker's report in Redis is still within its time to live."""
         return bool(self._redis.exists(keys.worker_key(name)))
 
     def time(self) -> float:
@@ -217,7 +227,7 @@ class QueueView:
 
 
 def _readable(report: bytes) -> WorkerReport | None:
-    """A worker's report; None where a later release wrote it in a form that this one does not understand."""
+    """A worker's report in Redis; None where a later release wrote it in a form that this one does not understand."""
     try:
         return WorkerReport.model_validate_json(report)
     except ValidationError as error:
@@ -227,5 +237,5 @@ def _readable(report: bytes) -> WorkerReport | None:
 
 @cache
 def _log_once(where: tuple[int | str, ...]) -> None:
-    """Log once for each place: reports come every few seconds."""
+    """Log once for each place why a worker's report in Redis is left out: reports come every few seconds."""
     log.warning("a worker's report cannot be read at %s: it is left out", ".".join(map(str, where)))

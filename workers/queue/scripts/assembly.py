@@ -21,12 +21,12 @@ _NAME = re.compile(r"(?<![.\w])[a-z]\w*")
 
 
 def assemble(name: str) -> str:
-    """The text of a script, as it is sent to Redis."""
+    """The text of a Lua script, as it is sent to Redis."""
     return link(*read(name))
 
 
 def read(name: str) -> tuple[Sequence[str], str]:
-    """The definitions in the parts that a script includes, in order, and the script's own lines."""
+    """The definitions in the parts that a Lua script includes, in order, and the script's own lines."""
     source = (_FOLDER / f"{name}.lua").read_text()
     parts: dict[str, None] = {}
     _collect(source, parts)
@@ -34,7 +34,7 @@ def read(name: str) -> tuple[Sequence[str], str]:
 
 
 def link(definitions: Sequence[str], own: str) -> str:
-    """A script of its own lines, the definitions that they need, and the constants that both use."""
+    """A Lua script of its own lines, the definitions that they need, and the constants that both use."""
     kept, names = [own], _names(own)
     for definition in reversed(definitions):  # one uses only those before it
         found = _DEFINITION.match(definition)
@@ -49,7 +49,7 @@ def link(definitions: Sequence[str], own: str) -> str:
 
 
 def _check_counts(lua: str) -> None:
-    """A ValueError where a metric is counted that is not declared, or with other labels than it has."""
+    """Raise ValueError where a Lua script counts a metric that is not declared, or with other labels than it has."""
     for call in re.findall(r"(?<!function )\bcount\((.*?\)?)\)(?=\s|$)", lua):
         name, *labels = (argument.strip() for argument in call.split(","))
         metric = COUNTED.get(name.strip("'"))
