@@ -172,7 +172,7 @@ def _continuous(relative: Any, epsilon: Any) -> Any:
 
 
 def _root(rising: Callable[[Any], Any], low: Any, high: Any) -> Any:
-    """A point between low and high at which a rising function is below zero by less than 2**-30.
+    """A point between low and high at which a rising function of noise is below zero by less than 2**-30.
 
     The method is false position with the weights of Illinois, aimed at half of that.
     """
@@ -194,7 +194,7 @@ def _root(rising: Callable[[Any], Any], low: Any, high: Any) -> Any:
 
 
 def _best(gain: Callable[[float], float]) -> Any:
-    """The a - 1 with the greatest gain, by a search in its logarithm, which need not be exact."""
+    """The a - 1 with the greatest gain for Gaussian noise, by a search in its logarithm, which need not be exact."""
 
     def at(x: float) -> float:
         return gain(exp(x))
@@ -208,7 +208,7 @@ def _best(gain: Callable[[float], float]) -> Any:
 
 
 def _precision(delta: Fraction) -> int:
-    """The precision in bits with which delta, a difference of two tails, keeps about eighty correct bits."""
+    """The precision in bits with which delta, a difference of two tails of noise, keeps about eighty correct bits."""
     return 128 + 2 * max(0, delta.denominator.bit_length() - delta.numerator.bit_length())
 
 

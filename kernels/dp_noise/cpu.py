@@ -47,7 +47,7 @@ def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, 
 
 
 def _total(params: DpNoise, made: Plan, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The exact statistic in steps, before noise is added."""
+    """The exact statistic in steps of the noise's grid, before noise is added."""
     step = np.uint64(made.mantissa), made.exponent
     if params.mode == "aggregate":
         steps = np.empty(bits.size, np.int64)

@@ -31,7 +31,8 @@ def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 @njit
 def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> np.int64:
-    """A float64 value (its bits) in grid steps: times mantissa * 2**exponent, rounded, cut to +-most (up to 2**62)."""
+    """A float64 value (its bits) in steps of the noise's grid: times mantissa * 2**exponent, rounded, cut to +-most (up
+    to 2**62)."""
     biased = np.int64((bits >> _U(52)) & _U(0x7FF))
     m = bits & _U(0xFFFFFFFFFFFFF)
     if biased > 0:
@@ -65,7 +66,7 @@ def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> np
 
 @njit
 def _root_up(high: np.uint64, low: np.uint64) -> np.uint64:
-    """The square root of a record's 128-bit sum of squares, rounded up, for sums below 2**126."""
+    """The square root of a record's 128-bit sum of squares before noise, rounded up, for sums below 2**126."""
     root = _U(0)
     for bit in range(62 if high else 31, -1, -1):
         tried = root | (_U(1) << _U(bit))
@@ -84,7 +85,8 @@ def _exceeds(high: np.uint64, low: np.uint64, bound: int) -> bool:
 
 @njit
 def _clip(row: NDArray[np.int64], norm: int, bound: int) -> None:
-    """Clip a record row[d] to a norm of at most `bound`: floor(|q| * bound / norm), with the norm rounded up."""
+    """Clip a record row[d], before noise, to a norm of at most `bound`: floor(|q| * bound / norm), with the norm
+    rounded up."""
     if norm == LINF:
         for j in range(row.size):
             row[j] = min(max(row[j], -bound), bound)
@@ -119,7 +121,8 @@ def _clip(row: NDArray[np.int64], norm: int, bound: int) -> None:
 def sum_records(
     bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int, parts: int
 ) -> NDArray[np.int64]:
-    """The sum of the clipped records bits[n, d] in steps; `parts` only distributes the rows over the cores."""
+    """The sum of the clipped records bits[n, d] in steps, before noise; `parts` only distributes the rows over the
+    cores."""
     partial = np.zeros((parts, bits.shape[1]), np.int64)
     share(
         parts,
@@ -149,7 +152,7 @@ def _sum_parts(
 def clip_records(
     bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int
 ) -> NDArray[np.int64]:
-    """The clipped records of bits[n, d] in steps."""
+    """The clipped records of bits[n, d] in steps, before noise is added."""
     steps = np.empty(bits.shape, np.int64)
     share(
         len(bits),
@@ -172,7 +175,8 @@ def _clip_part(
 
 
 def count_records(values: NDArray[np.float64], edges: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
-    """The histogram of records: how many values[n] lie in each bin of edges[bins + 1]; `parts` distributes them."""
+    """The histogram of records, before noise: how many values[n] lie in each bin of edges[bins + 1]; `parts`
+    distributes them."""
     partial = np.zeros((parts, len(edges) - 1), np.int64)
     share(parts, lambda first, end: _count_parts(values, edges, parts, first, end, partial))
     counts: NDArray[np.int64] = partial.sum(axis=0)
@@ -202,7 +206,7 @@ def _count_parts(
 
 
 def to_grid(bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, steps: NDArray[np.int64]) -> None:
-    """Round the values bits[n] to the grid: write them as steps[n], cut to +-OUT_OF_RANGE."""
+    """Round the values bits[n] to the noise's grid: write them as steps[n], cut to +-OUT_OF_RANGE."""
     share(bits.size, lambda first, end: _to_grid(bits[first:end], mantissa, exponent, steps[first:end]), at_least=4096)
 
 

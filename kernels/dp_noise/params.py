@@ -61,7 +61,7 @@ class Bins(Params):
         return self.categories or len(self.edges or ()) - 1
 
     def boundaries(self) -> tuple[float, ...]:
-        """The edges of the bins; for categories they lie between the integers."""
+        """The edges of the bins of a noisy histogram; for categories they lie between the integers."""
         return self.edges or tuple(at - 0.5 for at in range(self.count + 1))
 
 

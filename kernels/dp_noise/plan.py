@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def steps(self) -> Fraction:
-        """The number of grid steps in a unit of a released value."""
+        """The number of steps of the noise's grid in a unit of a released value."""
         return Fraction(self.mantissa) * power(self.exponent)
 
     @property
     def grid(self) -> Fraction:
-        """The size of a grid step, in units of a released value."""
+        """The size of a step of the noise's grid, in units of a released value."""
         return 1 / self.steps
 
     @property
@@ -67,7 +67,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Reach:
-    """The sensitivity of a statistic: neighbours differ by at most `amount` in a norm of `width` coordinates."""
+    """The sensitivity of a statistic that noise covers: neighbours differ by at most `amount` in a norm of `width`
+    coordinates."""
 
     norm: Norm
     amount: Fraction
@@ -77,7 +78,8 @@ class _Reach:
     one_moves: bool = False
 
     def shared(self, laplace: bool) -> int:
-        """The effect of rounding to the grid, in steps and the mechanism's norm; a finer grid makes it negligible."""
+        """The effect of rounding to the noise's grid, in steps and the mechanism's norm; a finer grid makes it
+        negligible."""
         return self.width if laplace and self.norm == "l1" else root_up(self.width)
 
 
@@ -206,7 +208,7 @@ def _noise(
 
 
 def _size(reach: _Reach, laplace: bool, budget: _Budget, k: int) -> tuple[int, Fraction]:
-    """The grid steps of the bound, or of the declared sensitivity without rounding, and the grid steps of a unit."""
+    """The steps of the noise's grid in the bound, or in the declared sensitivity without rounding, and in a unit."""
     if budget.scale is None:
         size = _largest(reach, laplace, budget.squared(k))
         return size, size / reach.amount
@@ -231,7 +233,7 @@ def _sensitivity_squared(reach: _Reach, laplace: bool, size: int) -> int:
 
 
 def _largest(reach: _Reach, laplace: bool, budget_squared: int) -> int:
-    """The largest size in steps whose sensitivity is within the budget; below 1 if there is none."""
+    """The largest size in steps whose sensitivity is within the noise's budget; below 1 if there is none."""
     each_squared = budget_squared // reach.factor_squared
     if reach.norm == "linf":
         return isqrt(each_squared // (reach.width**2 if laplace else reach.width)) - reach.rounding

@@ -7,13 +7,14 @@ from typing import Any
 
 
 def digits(value: Fraction, rounding: str) -> str:
-    """Twelve significant digits of an amount, rounded so that they promise no more: budgets up, noise scales down."""
+    """Twelve significant digits of a noisy release's amount, rounded so that they promise no more: budgets up, noise
+    scales down."""
     decimal = Context(prec=12, rounding=rounding).divide(Decimal(value.numerator), Decimal(value.denominator))
     return str(decimal)
 
 
 def at_least(value: Fraction) -> dict[str, Any]:
-    """The output of an amount of budget: as `exact`, with the least float64 that is not below it."""
+    """The output of a noisy release's amount of budget: as `exact`, with the least float64 that is not below it."""
     nearest = float(value)
     return {**exact(value), "value": nearest if nearest >= value else nextafter(nearest, inf)}
 
@@ -23,7 +24,7 @@ def exact(value: Fraction) -> dict[str, Any]:
 
 
 def round_down(value: Fraction) -> tuple[int, int]:
-    """The steps of a grid as (m, e): the largest m * 2**e that is not above `value`, 2**52 <= m < 2**53."""
+    """The steps of a noise's grid as (m, e): the largest m * 2**e that is not above `value`, 2**52 <= m < 2**53."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length() - 53
     while value >= power(exponent + 53):
         exponent += 1

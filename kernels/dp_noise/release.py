@@ -24,7 +24,7 @@ COUNT_DOMAIN = {
 
 
 def as_bits(values: NDArray[Any], *, clipped: bool) -> NDArray[np.uint64]:
-    """The float64 bits of the values to release, as a read-only array.
+    """The float64 bits of the values to release with noise, as a read-only array.
 
     An integer that is not exact in float64 is refused in a statistic. In a record it is rounded before the clip, which
     affects this record alone: a refusal would reveal that such a record is in the data.
@@ -43,7 +43,7 @@ def as_bits(values: NDArray[Any], *, clipped: bool) -> NDArray[np.uint64]:
 
 
 def out_of_range(total: NDArray[np.int64]) -> bool:
-    """Whether a value was cut because it was too large for the grid."""
+    """Whether a value was cut because it was too large for the noise's grid."""
     return bool(total.size) and max(int(total.max()), -int(total.min())) >= MAX_TOTAL
 
 
