@@ -57,7 +57,8 @@ class Averaging:
     second_moment: Numbers | None
 
     def ratios(self, squares: NDArray[np.uint64] | None, first: int, end: int) -> NDArray[np.uint64]:
-        """The ratios of the clients first to end; with noise from squares[., blocks, 3], sums over their steps.
+        """The ratios of the averaged clients first to end; with noise from squares[., blocks, 3], sums over their
+        steps.
 
         For step counts h * 2**25 + l these are the sums of h * h, h * l and l * l.
         """
@@ -146,7 +147,7 @@ def _scaling(largest: Numbers, weights: Numbers) -> tuple[Numbers, float, float,
 
 
 def _of_round(params: FederatedAverage, total: NDArray[np.int64]) -> tuple[float, float]:
-    """The divisor of a round's sum without noise, and its total weight."""
+    """The divisor of a federated average of a round's sum without noise, and its total weight."""
     given = params.round
     assert given is not None  # noqa: S101 (a sum comes with its round)
     # np.abs would wrap at -2**63.
@@ -179,7 +180,7 @@ def _weights(weights: NDArray[Any] | None, clients: int) -> Numbers:
 
 
 def largest_of(updates: NDArray[Any]) -> Numbers:
-    """The largest magnitude (n,) of each update. Raises InvalidRequest if one is not finite."""
+    """The largest magnitude (n,) of each client's update. Raises InvalidRequest if one is not finite."""
     # The bits are compared as integers: magnitudes have the same order, and NaN and infinities come last.
     bits = np.asarray(updates).view(f"i{updates.itemsize}")
     bits.flags.writeable = False  # Numba compiles again for each mixture of writable and read-only arrays

@@ -55,7 +55,7 @@ def federated_average(
 
 
 def _total(job: Averaging) -> NDArray[np.int64]:
-    """The sum (d,) of the clients' updates, in steps."""
+    """The sum (d,) of the clients' updates to average, in steps."""
     total = np.empty(job.width, np.int64)
     if job.updates is None:
         assert job.sum is not None  # noqa: S101 (one of both is there)
@@ -85,7 +85,7 @@ def _total(job: Averaging) -> NDArray[np.int64]:
 
 
 def _moved(job: Averaging, average: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """The model and the optimiser's moments after this average; empty if there are none."""
+    """The model and the optimiser's moments after this federated average; empty if there are none."""
     none = np.empty(0)
     rate = job.params.learning_rate
     with np.errstate(over="ignore", invalid="ignore"):
@@ -101,13 +101,14 @@ def _moved(job: Averaging, average: Numbers) -> tuple[Numbers, Numbers, Numbers]
 
 @njit
 def _steps(x: Any, factor: Any) -> Any:
-    """A number of an update in steps: round(x * factor), ties to even, cut to +-2**50."""
+    """A number of a client's update in steps: round(x * factor), ties to even, cut to +-2**50."""
     return np.float64(min(max(np.float64(x) * factor, -_MOST), _MOST) + _ROUND).view(np.int64) - _ROUND_BITS
 
 
 @njit
 def _part(magnitude: Any, ratio: Any) -> Any:
-    """A clipped and weighted number of an update: floor(magnitude * ratio / 2**63), magnitude <= 2**50, as int64."""
+    """A clipped and weighted number of a client's update: floor(magnitude * ratio / 2**63), magnitude <= 2**50, as
+    int64."""
     mask = np.uint64(0xFFFFFFFF)
     doubled = np.uint64(magnitude) << np.uint64(1)
     a0, a1, b0, b1 = doubled & mask, doubled >> np.uint64(32), ratio & mask, ratio >> np.uint64(32)

@@ -81,7 +81,7 @@ class _Work:
             self.total = job.sum.astype(np.float64).view(np.uint64)  # the kernel brings it to the noise's grid
 
     def do(self, first: int, end: int) -> None:
-        """Compute the chunks first to end; chunks of updates come before chunks of the average."""
+        """Compute chunks first to end of a federated average; chunks of updates come before chunks of the average."""
         summing = self._cut.summing
         if max(first, self._summed) < min(end, summing):
             self._sum(max(first, self._summed), min(end, summing))
@@ -169,6 +169,6 @@ class _Work:
         self._device.to_host(model, self.model[part])
 
     def _each(self, name: str, numbers: Any, *args: Any) -> None:
-        """Launch a kernel on the GPU with a thread for each of the numbers."""
+        """Launch a kernel of the federated average with a GPU thread for each of the numbers."""
         blocks = -(-numbers.size // _THREADS)
         self._device.kernel(self._source, name)((blocks,), (_THREADS,), (numbers, np.uint64(numbers.size), *args))

@@ -113,6 +113,7 @@ class FederatedAverage(Params):
 
     @property
     def decay(self) -> tuple[float, float, float]:
-        """The optimiser's beta1, beta2 and tau; the defaults are those of Reddi et al. (2021), section 4."""
+        """The server optimiser's beta1, beta2 and tau for a federated average; the defaults are those of Reddi et al.
+        (2021), section 4."""
         beta1 = 0.9 if self.beta1 is None else self.beta1
         return beta1, 0.99 if self.beta2 is None else self.beta2, 1e-3 if self.tau is None else self.tau

@@ -108,7 +108,7 @@ def _of_round(dp: Noise, given: Round, width: int, most: int) -> Plan:
 
 
 def rho_asked_for(dp: Noise) -> Fraction:
-    """The rho of the requested noise."""
+    """The rho of the noise requested for a federated average."""
     if dp.rho is not None:
         return Fraction(dp.rho)
     if dp.noise_multiplier is not None:
@@ -117,7 +117,8 @@ def rho_asked_for(dp: Noise) -> Fraction:
 
 
 def _approximate(dp: Noise, rho: Fraction) -> tuple[Fraction, Fraction] | None:
-    """The epsilon and delta of the noise if a delta was given: as requested, or computed from a noise multiplier."""
+    """The epsilon and delta of an average's noise if a delta was given: as requested, or computed from a noise
+    multiplier."""
     if dp.delta is None:
         return None
     delta = Fraction(dp.delta)
