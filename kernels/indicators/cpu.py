@@ -15,12 +15,14 @@ Array = NDArray[Any]
 
 
 def sma(params: Sma, prices: Array) -> dict[str, Any]:
-    """Mean of the last `period` prices of (time) or (assets, time), float64 or float32; first at bar period - 1."""
+    """Moving average: mean of the last `period` prices of (time) or (assets, time), float64 or float32; first at bar
+    period - 1."""
     return _compute(lambda x, out: window_loops.means(x, params.period, *out), prices, ("sma",), params.nan_policy)
 
 
 def bollinger(params: Bollinger, prices: Array) -> dict[str, Any]:
-    """Mean of the last `period` prices and `width` population deviations around it; first at bar period - 1."""
+    """Bollinger bands: the mean of the last `period` prices and `width` population deviations around it; first at bar
+    period - 1."""
     names = "upper", "middle", "lower"
     return _compute(
         lambda x, out: window_loops.bands(x, params.period, params.width, *out), prices, names, params.nan_policy
@@ -28,13 +30,15 @@ def bollinger(params: Bollinger, prices: Array) -> dict[str, Any]:
 
 
 def ema(params: Ema, prices: Array) -> dict[str, Any]:
-    """Exponential average of (time) or (assets, time); first at bar period - 1 (talib) or at the first price."""
+    """Exponential moving average of prices (time) or (assets, time); first at bar period - 1 (talib) or at the first
+    price."""
     law = ema_recurrence(params.period, params.convention)
     return _compute(lambda x, out: recurrence_loops.ema(x, law, *out), prices, ("ema",), params.nan_policy)
 
 
 def rsi(params: Rsi, prices: Array) -> dict[str, Any]:
-    """100 * gains / (gains + losses) of (time) or (assets, time), averaged by the convention; first at bar period."""
+    """RSI of prices (time) or (assets, time): 100 * gains / (gains + losses), averaged by the convention; first at bar
+    period."""
     flat = np.nan if params.flat == "nan" else float(params.flat)
     law = rsi_recurrence(params.period, params.convention)
 

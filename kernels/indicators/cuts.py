@@ -30,7 +30,7 @@ class Cut:
 
     @property
     def length(self) -> int:
-        """Bars of a chunk if rows are cut in time: whole tiles."""
+        """Bars of a chunk of prices if rows are cut in time: whole tiles."""
         return -(-self.bars // TILE) * TILE
 
     @property

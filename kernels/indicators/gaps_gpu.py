@@ -11,7 +11,7 @@ from warpdesk_server.kernels.indicators.series import Series
 
 @dataclass(frozen=True)
 class PriceCounts:
-    """The counts of prices in a series whose rows have several tiles.
+    """The counts of prices in an indicator's series whose rows have several tiles.
 
     `count` is the number of prices before each tile, `latest` the bar of the last one before it, `total` the number in
     each row. If rows have one tile, a block sees the whole row, and these arrays are not read.
@@ -38,7 +38,7 @@ def count_prices(series: Series) -> PriceCounts:
 
 
 def packed(series: Series, before: PriceCounts) -> Series:
-    """The series with the prices of each row packed to its left end, followed by NaN."""
+    """The indicator's series with the prices of each row packed to its left end, followed by NaN."""
     out = series.empty()
     _launch(series, "pack", series.prices, *_shape(series), before.count, before.total, series.nan, out)
     return series.with_prices(out)
@@ -53,7 +53,7 @@ def spread(series: Series, before: PriceCounts, result: Any) -> Any:
 
 
 def filled(series: Series) -> Series:
-    """The series with each missing price replaced by the latest one before it."""
+    """The indicator's series with each missing price replaced by the latest one before it."""
     out = series.empty()
     _launch(series, "fill_forward", series.prices, *_shape(series), count_prices(series).latest, series.nan, out)
     return series.with_prices(out)
@@ -70,5 +70,5 @@ def _launch(series: Series, name: str, *args: Any) -> None:
 
 
 def _rows_together(series: Series) -> int:
-    """The number of rows that share a block of 64 segments on the GPU."""
+    """The number of rows of prices that share a block of 64 segments on the GPU."""
     return SEGMENTS // series.width

@@ -18,7 +18,7 @@ _INDEX = ir.IntType(32)
 
 
 class Lanes(types.Type):
-    """The Numba type of a vector of eight float64 or float32."""
+    """The Numba type of an indicator's eight lanes: a vector of float64 or float32."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
@@ -47,7 +47,7 @@ def _place(context: Any, builder: Any, numbers: Any, at: Any, index: Any) -> Any
 
 @intrinsic
 def pointer(_typing, array):  # type: ignore[no-untyped-def]
-    """The pointer to the numbers of a contiguous array; the caller must keep the array alive.
+    """The pointer to the numbers of a contiguous array for an indicator's loop; the caller must keep the array alive.
 
     In a loop that passes arrays on, Numba counts references at every turn, which costs more than eight additions.
     """
@@ -60,7 +60,7 @@ def pointer(_typing, array):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def load(_typing, numbers, _index):  # type: ignore[no-untyped-def]
-    """The vector numbers[index : index + 8]; bounds are not checked."""
+    """The eight lanes of an indicator's loop from numbers[index : index + 8]; bounds are not checked."""
 
     def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         return builder.load(_place(context, builder, numbers, *args), align=numbers.dtype.bitwidth // 8)
@@ -70,7 +70,7 @@ def load(_typing, numbers, _index):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
-    """Write a vector to numbers[index : index + 8]; bounds are not checked."""
+    """Write the eight lanes of an indicator's loop to numbers[index : index + 8]; bounds are not checked."""
 
     def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
         builder.store(args[2], _place(context, builder, numbers, *args[:2]), align=numbers.dtype.bitwidth // 8)
@@ -81,7 +81,8 @@ def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def strided(_typing, numbers, _index, _stride):  # type: ignore[no-untyped-def]
-    """The vector numbers[index : index + 8 * stride : stride]; bounds are not checked."""
+    """The eight lanes of an indicator's loop from numbers[index : index + 8 * stride : stride]; bounds are not
+    checked."""
 
     def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
         lanes = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
@@ -96,7 +97,7 @@ def strided(_typing, numbers, _index, _stride):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def spread(_typing, value):  # type: ignore[no-untyped-def]
-    """The vector with one number in all lanes."""
+    """The vector of an indicator's loop with one number in all eight lanes."""
 
     def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         return _spread(builder, args[0])
@@ -106,7 +107,7 @@ def spread(_typing, value):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def keep(_typing, lanes, _count):  # type: ignore[no-untyped-def]
-    """The vector with its first `count` lanes, and 0 in the others."""
+    """The vector of an indicator's loop with its first `count` lanes, and 0 in the others."""
 
     def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         numbers = ir.Constant(ir.VectorType(args[1].type, LANES), list(range(LANES)))
@@ -118,7 +119,7 @@ def keep(_typing, lanes, _count):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def root(_typing, lanes):  # type: ignore[no-untyped-def]
-    """The square roots of a vector's lanes."""
+    """The square roots of the eight lanes of an indicator's loop."""
 
     def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
         kind = args[0].type
@@ -167,7 +168,7 @@ def _where(comparison: str) -> Any:
 
 @intrinsic
 def transposed(_typing, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
-    """The transpose of eight vectors: one of all lanes 0, one of all lanes 1, and so on."""
+    """The transpose of eight vectors of an indicator's loop: one of all lanes 0, one of all lanes 1, and so on."""
 
     def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
         rows = list(args)

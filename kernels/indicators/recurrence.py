@@ -38,7 +38,7 @@ class Recurrence:
 
     @property
     def settled(self) -> int:
-        """The number of bars after which every bar decays the state and shows a number."""
+        """The number of bars after which every bar decays the indicator's state and shows a number."""
         return max(self.warm, self.valid - 1, 1)
 
 
@@ -63,7 +63,7 @@ def rsi_recurrence(period: int, convention: str) -> Recurrence:
 
 
 def look_back(recurrence: Recurrence, itemsize: int) -> int:
-    """The number of earlier tiles a recurrence depends on, since older ones are multiplied by zero; 0 means all tiles.
+    """The number of earlier tiles an EMA or RSI depends on, since older ones are multiplied by zero; 0 means all tiles.
 
     A tile may also be filling a seed, which does not decay: its run starts within `settled` bars.
     """
@@ -87,7 +87,8 @@ def negligible(itemsize: int) -> float:
 
 
 def decay(beta: float, real: Any) -> Any:
-    """The factor of a settled segment, rounded as when it is run; `real` is the type of the prices (numpy.float64)."""
+    """The factor of an indicator's settled segment, rounded as when it is run; `real` is the type of the prices
+    (numpy.float64)."""
     factor = step = real(beta)
     for _ in range(SEGMENT - 1):
         factor = factor * step

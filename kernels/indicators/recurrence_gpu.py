@@ -40,7 +40,8 @@ class Place:
 
 
 def start(states: int) -> NDArray[Any]:
-    """The state of a recurrence before a row: that before the span, the map of its groups, and the map of tiles."""
+    """The state of an indicator's recurrence before a row of prices: that before the span, the map of its groups, and
+    the map of tiles."""
     nothing = [0.0] * states
     return np.array([*nothing, 1.0, *nothing, 1.0, *nothing])
 
@@ -90,7 +91,8 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
 
 
 def _shapes(series: Series, states: int) -> Iterator[Shape]:
-    """The possible shapes of a launch: a tile, or a single row, has a block of its own; short rows share one."""
+    """The possible shapes of an indicator's launch: a tile, or a single row, has a block of its own; short rows share
+    one."""
     alone = series.tiles > 1 or series.rows == 1
     for threads in (SEGMENTS,) if alone else range(32, _MOST_SEGMENTS + 1, 32):
         packed = threads // series.width

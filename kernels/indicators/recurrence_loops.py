@@ -40,7 +40,8 @@ HOLD = -1.0  # a placeholder where gains and losses have decayed to zero, until 
 
 @lru_cache(maxsize=64)
 def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The factors of settled segments of a recurrence: of the first 1 to 64, and at each of the six steps of a scan."""
+    """The factors of settled segments of an indicator's recurrence: of the first 1 to 64, and at each of the six steps
+    of a scan."""
     inclusive = np.full(SEGMENTS, decay(beta, np.dtype(dtype).type), dtype)
     strides = []
     for k in range(SEGMENTS.bit_length() - 1):
@@ -51,7 +52,7 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @njit(cache=True, error_model="numpy")
 def _copy(out, values):  # type: ignore[no-untyped-def]
-    """Copy values to `out`, as many as both have."""
+    """Copy prices or an indicator's values to `out`, as many as both have."""
     # A loop: Numba takes seconds to compile an assignment to a slice.
     for i in range(min(out.size, values.size)):
         out[i] = values[i]
@@ -62,14 +63,14 @@ def _copy(out, values):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _padded(x, at, end, spare):  # type: ignore[no-untyped-def]
-    """Copy a group's bars from `at` on to `spare`; after the `end` of the row its last bar is repeated."""
+    """Copy a group's bars of prices from `at` on to `spare`; after the `end` of the row its last bar is repeated."""
     for i in range(GROUP_BARS):
         spare[i] = x[min(at + i, end - 1)]
 
 
 @njit(cache=True, error_model="numpy")
 def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
-    """The bar before each segment of the group at `at`; outside of the row, its first or last bar."""
+    """The bar of prices before each segment of the group at `at`; outside of the row, its first or last bar."""
     if begin < at <= end - GROUP_BARS:
         return strided(x, at - 1, SEGMENT)
     for k in range(LANES):
@@ -85,7 +86,7 @@ def _unpad(spare, out, at, end):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _bars(x, at):  # type: ignore[no-untyped-def]
-    """Eight bars of each segment of a group, a vector for each bar."""
+    """Eight bars of prices of each segment of a group, a vector for each bar."""
     return transposed(
         load(x, at),
         load(x, at + SEGMENT),
@@ -113,7 +114,7 @@ def _put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _fetch(x, out, at):  # type: ignore[no-untyped-def]
-    """Prefetch the group after the next, both where it is read and where it is written.
+    """Prefetch the group of bars after the next, both where it is read and where it is written.
 
     A group is eight short runs of cache lines, which no processor predicts.
     """
@@ -129,7 +130,7 @@ def _joined(factor, early, late):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
-    """Compose the maps of a tile's segments into maps from the tile's start, if all factors are the settled ones.
+    """Compose the maps of an indicator's segments into maps from the tile's start, if all factors are the settled ones.
 
     `v` points to the offsets. `none` is -0 in all lanes: adding its product with a factor changes no number.
     """
@@ -201,7 +202,7 @@ def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
-    """Compose the maps of a tile's first `used` segments, each with its own factor in `a`, which is overwritten.
+    """Compose the maps of an indicator's first `used` segments, each with its own factor in `a`, which is overwritten.
 
     From the last eight to the first, so that a step reads nothing that it has written.
     """
@@ -232,7 +233,7 @@ def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _enter(a, b, y, entry):  # type: ignore[no-untyped-def]
-    """The state of a recurrence before each segment of a tile, from the state `y` before the tile."""
+    """The state of an EMA or RSI before each segment of a tile, from the state `y` before the tile."""
     entry[0] = y
     for s in range(1, a.size):
         entry[s] = b[s - 1] + a[s - 1] * y
@@ -432,14 +433,14 @@ def _counted(x, start, settled):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _begin(far, one):  # type: ignore[no-untyped-def]
-    """Set the start of a row's recurrence: the state before its span, and empty maps of the span and of the group."""
+    """Set the start of a row's EMA or RSI: the state before its span, and empty maps of the span and of the group."""
     zero = one - one
     far[0], far[1], far[2], far[3], far[4] = zero, one, zero, one, zero
 
 
 @njit(cache=True, error_model="numpy")
 def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
-    """Append a tile's map to those of its group; append a full group to those of its span."""
+    """Append the map of an indicator's tile to those of its group; append a full group to those of its span."""
     zero = one - one
     far[3], far[4] = a * far[3], b + a * far[4]
     if (tile + 1) % GROUP == 0:
@@ -452,7 +453,7 @@ def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
-    """The state of a recurrence before a tile, from the maps of the `look_back` tiles before it, or of all tiles."""
+    """The state of an EMA or RSI before a tile, from the maps of the `look_back` tiles before it, or of all tiles."""
     if look_back == 0:
         return far[4] + far[3] * (far[2] + far[1] * far[0])
     state = far[0] - far[0]
@@ -726,7 +727,7 @@ def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -
 
 
 def _space(prices: NDArray[Any]) -> NDArray[Any]:
-    """Scratch memory of a task: prices and results of an incomplete group, and the bars before a group."""
+    """Scratch memory of an indicator's task: prices and results of an incomplete group, and the bars before a group."""
     return np.empty((3, GROUP_BARS), prices.dtype)
 
 

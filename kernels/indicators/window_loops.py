@@ -38,19 +38,20 @@ WORTH = 32_768  # bars: fewer are computed in the time it takes to wake a thread
 
 
 def chunk_of(period: int) -> int:
-    """The number of bars that a core takes at a time: whole blocks. The result does not depend on it."""
+    """The number of bars of prices that a core takes at a time: whole blocks. The result does not depend on it."""
     return max(1, 4096 // period) * period
 
 
 @njit(cache=True, error_model="numpy")
 def _load(x, at, size, spare):  # type: ignore[no-untyped-def]
-    """Load eight bars from `at` on as a vector; those beyond the end of `x` are undefined."""
+    """Load eight bars of prices from `at` on as a vector; those beyond the end of `x` are undefined."""
     return _load_where(at + EIGHT <= size, x, at, size, spare)
 
 
 @njit(cache=True, error_model="numpy")
 def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
-    """Load eight bars from `at` on as a vector; `whole` says that all exist, which a loop back checks only once."""
+    """Load eight bars of prices from `at` on as a vector; `whole` says that all exist, which a loop back checks only
+    once."""
     if whole:
         return load(x, at)
     for k in range(min(size - at, EIGHT)):
@@ -60,7 +61,7 @@ def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
-    """Store a vector of up to eight bars from `at` on, those before `end`."""
+    """Store an indicator's vector of up to eight bars from `at` on, those before `end`."""
     if at + EIGHT <= end:
         store(out, at, lanes)
     else:
@@ -85,7 +86,7 @@ def _scan_back(lanes, zeros):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
-    """The three partial sums (e, g, h) before the next eight bars; `eights` are done, or in S still to do."""
+    """A window's three partial sums (e, g, h) before the next eight bars; `eights` are done, or in S still to do."""
     e = e + total
     if eights % GROUP == 0:
         g, e = g + e, zero
@@ -96,7 +97,8 @@ def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _plain(lanes, nan):  # type: ignore[no-untyped-def]
-    """The numbers with every NaN replaced by one NaN, so that bytes do not depend on the operation that made it."""
+    """An indicator's numbers with every NaN replaced by one NaN, so that bytes do not depend on the operation that made
+    it."""
     return where_equal(lanes, lanes, lanes, nan)
 
 

@@ -46,11 +46,13 @@ WHOLE = Part()
 
 
 def first_bar(period: int, bar: int, changes: bool = False) -> int:
-    """The earliest bar that windows need for results from `bar` on; with `changes`, windows hold changes of prices."""
+    """The earliest bar that an indicator's windows need for results from `bar` on; with `changes`, windows hold changes
+    of prices."""
     return max(0, (bar // period - 1) * period - changes)
 
 
 def share(period: int, dtype: Any) -> Any:
-    """The weight of one bar in a window's mean: 1 / period, rounded in the dtype of the computation."""
+    """The weight of one bar in the mean of an indicator's window: 1 / period, rounded in the dtype of the
+    computation."""
     real = np.dtype(dtype).type
     return real(1) / real(period)

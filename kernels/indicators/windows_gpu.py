@@ -45,7 +45,8 @@ class _Rows:
 
 
 def _rows(rows: int, pieces: int, most: int) -> _Rows:
-    """The cut of rows of `pieces` pieces each, if a block holds at most `most`. The tiles of a row are equally long."""
+    """The cut of rows of prices of `pieces` pieces each, if a block holds at most `most`. The tiles of a row are
+    equally long."""
     tiles = -(-pieces // most)
     many = -(-pieces // tiles)
     return _Rows(tiles, many, min(rows, most // many) if tiles == 1 else 1)
