@@ -35,7 +35,7 @@ def _itemsize(array: Any) -> int:
 
 @intrinsic
 def block_shape(_typing: Any, array: Any) -> _Generated:
-    """The (rows, columns) of a block for the numbers of `array`, as constants of the machine code."""
+    """The (rows, columns) of a product's block for the numbers of `array`, as constants of the machine code."""
     rows, vectors, lanes = _shape(_itemsize(array))
 
     def generate(context: Any, builder: Any, signature: Any, _arguments: Any) -> Any:
@@ -47,7 +47,7 @@ def block_shape(_typing: Any, array: Any) -> _Generated:
 
 @intrinsic
 def copy_row(_typing: Any, source: Any, _source_at: Any, target: Any, _target_at: Any) -> _Generated:
-    """Copy one row of a block, as many numbers as it has columns, from one flat array to another."""
+    """Copy one row of a matrix product's block, as many numbers as it has columns, from one flat array to another."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit = _Emitter(context, builder, signature)
@@ -119,7 +119,8 @@ def add_products(
 
 
 class _Emitter:
-    """An emitter of LLVM vector instructions on flat arrays, whose numbers have the type of the last array argument."""
+    """An emitter of a matrix product's LLVM vector instructions on flat arrays, whose numbers have the type of the last
+    array argument."""
 
     def __init__(self, context: Any, builder: Any, signature: Any) -> None:
         arrays = [argument for argument in signature.args if isinstance(argument, types.Array)]

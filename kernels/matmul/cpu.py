@@ -60,7 +60,7 @@ def _library(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
-    """The rows and columns of a product's tile, halved until every thread has tiles. No byte depends on it."""
+    """The rows and columns of a matrix product's tile, halved until every thread has tiles. No byte depends on it."""
     rows, columns = min(m, ROWS), min(n, COLUMNS)
     while batch * -(-m // rows) * -(-n // columns) < 4 * threads and max(rows, columns) > _LEAST:
         rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
@@ -112,13 +112,15 @@ def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def _aligned(numbers):  # type: ignore[no-untyped-def]
-    """Memory for a packed factor, from a cache line on: a vector that crosses two lines takes twice as long to read."""
+    """Memory for a matrix product's packed factor, from a cache line on: a vector that crosses two lines takes twice as
+    long to read."""
     return numbers[-numbers.ctypes.data % LINE // numbers.itemsize :]
 
 
 @njit(cache=True, nogil=True)
 def _pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-untyped-def]
-    """Pack rows of a, block by block, so that a block's numbers of one p are adjacent. Places past the edge stay."""
+    """Pack rows of the factor a, block by block, so that a block's numbers of one p are adjacent. Places past the edge
+    stay."""
     for i in range(row_0, row_1, high):
         at = (i - row_0) * terms
         for x in range(min(high, row_1 - i)):
@@ -129,7 +131,7 @@ def _pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def _pack_columns(b, column_0, column_1, p_0, terms, wide, packed):  # type: ignore[no-untyped-def]
-    """Pack columns of b, block by block, row by row. Places past the edge keep their old numbers."""
+    """Pack columns of the factor b, block by block, row by row. Places past the edge keep their old numbers."""
     n = b.shape[1]
     numbers = b.reshape(-1)
     for j in range(column_0, column_1, wide):

@@ -101,7 +101,7 @@ def _launch(a: Any, b: Any, out: Any, device: Device) -> None:
 
 
 def _tile(itemsize: int, batch: int, m: int, n: int, multiprocessors: int) -> tuple[str, int, int, int]:
-    """The fastest kernel for a product, by estimate: its name, tile sides and threads. No byte depends on it."""
+    """The fastest kernel for a matrix product, by estimate: its name, tile sides and threads. No byte depends on it."""
 
     def time(name: str) -> float:
         sides, _, rate = _TILES[name]
@@ -211,7 +211,7 @@ class _Library:
 
 
 def _formats(cublas: Any, runtime: Any, dtype: Any, precision: Precision, architecture: str) -> tuple[int, int]:
-    """cuBLAS's constants for the factors' type and the way to compute; sums are in the product's dtype."""
+    """cuBLAS's constants for the type of matrix factors and the way to compute; sums are in the product's dtype."""
     tensor_cores = int("".join(filter(str.isdigit, architecture))) >= 80  # for tf32 and bf16: Ampere and later
     if dtype == np.float64:
         return runtime.CUDA_R_64F, cublas.CUBLAS_COMPUTE_64F
@@ -226,7 +226,7 @@ def _formats(cublas: Any, runtime: Any, dtype: Any, precision: Precision, archit
 
 
 def _stored(xp: Any, rounded: Any, kind: int) -> Any:
-    """Rounded float32 values of a factor in the type that cuBLAS reads; they are not rounded a second time."""
+    """Rounded float32 values of a matrix factor in the type that cuBLAS reads; they are not rounded a second time."""
     if kind == xp.cuda.runtime.CUDA_R_16F:
         return rounded.astype(xp.float16)
     if kind == xp.cuda.runtime.CUDA_R_16BF:
@@ -277,10 +277,11 @@ def _guarded(cublas: Any, device: Device, work: Callable[[], Any]) -> Any:
 
 
 def _strides(a: Any, b: Any) -> tuple[int, int]:
-    """The strides from one matrix of a batch to the next, in elements; 0 for a factor that serves the whole batch."""
+    """The strides from one matrix of a product's batch to the next, in elements; 0 for a factor that serves the whole
+    batch."""
     return tuple(x.shape[1] * x.shape[2] if x.shape[0] > 1 else 0 for x in (a, b))  # type: ignore[return-value]
 
 
 def _of(factor: Any, items: slice) -> Any:
-    """The matrices of a factor for some products of the batch."""
+    """The matrices of a factor for some matrix products of the batch."""
     return factor if factor.shape[0] == 1 else factor[items]

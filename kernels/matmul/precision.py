@@ -26,7 +26,7 @@ _WORKSPACE = 1 << 22  # float64 numbers of b at a time: 32 MiB
 
 
 def nearest(xp: Any, values: Any, precision: Precision, name: str) -> Any:
-    """Round a factor's float32 values to the nearest of the format, ties to even; they stay float32.
+    """Round a matrix factor's float32 values to the nearest of the format, ties to even; they stay float32.
 
     Raises InvalidRequest if a value rounds to infinity; `name` is the input's name for that error.
     """
@@ -54,7 +54,8 @@ def relative_error(xp: Any, a: Any, b: Any, product: Any) -> float | None:
 
 
 def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
-    """The relative error of a product from `squares` of its parts; None if exact rows are all 0 or overflowed."""
+    """The relative error of a matrix product from `squares` of its parts; None if exact rows are all 0 or
+    overflowed."""
     error = size = 0.0
     for part in parts:
         error, size = error + part[0], size + part[1]
@@ -80,7 +81,7 @@ def squares(xp: Any, a: Any, b: Any, product: Any, rows: Mapping[int, list[int]]
 
 
 def sampled(batch: int, m: int) -> dict[int, list[int]]:
-    """The rows whose error is measured, by product: up to 16 in all, including the first and the last."""
+    """The matrix rows whose error is measured, by product: up to 16 in all, including the first and the last."""
     total = batch * m
     count = min(total, ROWS_MEASURED)
     picked: dict[int, list[int]] = {}

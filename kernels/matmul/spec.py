@@ -92,7 +92,7 @@ class Piece:
         return self.items, self.rows, self.columns
 
     def within(self, rows: Mapping[int, list[int]]) -> dict[int, list[int]]:
-        """The rows that lie in this piece, by product, both numbered from the piece's start."""
+        """The rows of matrix products that lie in this piece, by product, both numbered from the piece's start."""
         return {
             z - self.items.start: here
             for z, chosen in rows.items()
@@ -182,7 +182,7 @@ def cut(size: Dimensions, itemsize: int) -> Cut:
 
 
 def _fitting(length: int, nbytes: int, panel: int) -> int:
-    """The number of a matrix's rows or columns of `nbytes` each in a panel of at most `panel` bytes."""
+    """The number of a factor matrix's rows or columns of `nbytes` each in a panel of at most `panel` bytes."""
     most = max(1, min(length, panel // max(nbytes, 1)))
     return most if most == length or most < _TILE else most - most % _TILE
 
