@@ -32,13 +32,13 @@ _SQRT_TWO_PI = 2.506628274631
 
 
 def normal_cdf(x: float) -> float:
-    """The probability that a standard normal is at most x."""
+    """The probability that a standard normal is at most x, for an option's closed-form price."""
     tail = _upper_tail(abs(x))
     return 1.0 - tail if x > 0 else tail
 
 
 def normal_quantile(probability: float) -> float:
-    """The x with normal_cdf(x) = probability, for probabilities in (1e-12, 1 - 1e-12)."""
+    """The x with normal_cdf(x) = probability in (1e-12, 1 - 1e-12), for an option's prices."""
     if probability == 0.5:
         return 0.0
     wanted = min(probability, 1.0 - probability)
@@ -101,17 +101,17 @@ def geometric_asian_pays(
 
 
 def positive_part(x: float) -> float:
-    """x if it is positive, else +0.0, also for -0.0, which Python's max may keep."""
+    """An option's payoff x if it is positive, else +0.0, also for -0.0, which Python's max may keep."""
     return x if x > 0.0 else 0.0
 
 
 def exp(x: float) -> float:
-    """e^x by the project's own float64 exponential."""
+    """e^x by the project's own float64 exponential, for an option's price."""
     return float(exp64(float(x)))
 
 
 def log(x: float) -> float:
-    """ln x by the project's own float64 logarithm."""
+    """ln x by the project's own float64 logarithm, for an option's price."""
     return float(log64(float(x)))
 
 
@@ -138,7 +138,7 @@ def geometric_mean(
 
 
 def _upper_tail(x: float) -> float:
-    """The probability that a standard normal exceeds x >= 0."""
+    """The probability that a standard normal exceeds x >= 0, for an option's closed-form price."""
     if x > 37.0:
         return 0.0
     density = exp(-0.5 * x * x)

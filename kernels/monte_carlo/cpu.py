@@ -79,7 +79,7 @@ def _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, counts
 
 @njit(cache=True)
 def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[no-untyped-def]
-    """Simulate BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
+    """Simulate an option's BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
     w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
     start = job.side * job.barrier
     for i in range(BLOCK):
@@ -110,7 +110,7 @@ def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[
 
 @njit(cache=True)
 def _draw(path, step_block, k0, k1, words, normals):  # type: ignore[no-untyped-def]
-    """Draw four normals for each of BLOCK paths; the counter is (path low, path high, step block, 0)."""
+    """Draw four normals for each of BLOCK simulated paths; the counter is (path low, path high, step block, 0)."""
     for i in range(BLOCK):
         p = np.uint64(path + np.uint64(i))
         a, b, c, d = philox4x32(p & LOW, p >> HALF, step_block, ZERO, k0, k1)
@@ -148,7 +148,7 @@ def _average(z, drifted, diffusion, w, sum_w, sum_s):  # type: ignore[no-untyped
 
 @njit(cache=True)
 def _watch_dates(z, level, side, noise, discount, w, alive, hit):  # type: ignore[no-untyped-def]
-    """Knock paths that are at or past the level on this date."""
+    """Knock an option's paths that are at or past the level on this date."""
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
         still = alive[i] if side * (level - noise * w[i]) > 0.0 else 0.0
@@ -175,7 +175,7 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
 
 @njit(cache=True)
 def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
-    """Write the sums listed in spec.SUMS over the first `live` paths of a block.
+    """Write the sums of payoffs listed in spec.SUMS over the first `live` paths of a block.
 
     x is the discounted payoff minus `shift`, y the discounted control minus its expectation.
     """
@@ -252,7 +252,8 @@ def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def
 
 @njit(cache=True)
 def _count(job, live, w, counts):  # type: ignore[no-untyped-def]
-    """Count the terminal prices of the first `live` paths in bins; values beyond an end count in the end bin."""
+    """Count the terminal prices of the first `live` simulated paths in bins; values beyond an end count in the end
+    bin."""
     for i in range(live):
         place = w[i] * job.bins_per_unit + BINS / 2
         counts[np.int64(min(max(place, 0.0), BINS - 1.0))] += np.uint32(1)

@@ -73,7 +73,7 @@ def _controlled(
     plain_variance: float,
     control_paid: int,
 ) -> tuple[float, float, dict[str, Any]]:
-    """The price by a control variate: the payoff is regressed on the control.
+    """An option's price by a control variate: the payoff is regressed on the control.
 
     Glasserman, Monte Carlo Methods in Financial Engineering, 4.1.
 

@@ -106,7 +106,7 @@ def terms(params: MonteCarloParams) -> Terms:
 
 
 def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
-    """The discount factors of a rebate that is paid when the barrier is hit in step k = 0 .. steps.
+    """The discount factors of an option's rebate that is paid when the barrier is hit in step k = 0 .. steps.
 
     If the barrier is watched on dates, it is paid at the date. If always, half a step before it, since the time within
     the step is unknown. k = 0 is a barrier that the spot has already reached.
@@ -120,7 +120,8 @@ def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
 
 
 def lines(job: Terms) -> NDArray[np.float64]:
-    """The values that all paths share in step k = 1 .. steps: the drifted log price, or the barrier's place."""
+    """The values that all simulated paths share in step k = 1 .. steps: the drifted log price, or the barrier's
+    place."""
     k = np.arange(1.0, job.steps + 1.0)
     if job.kind in (BARRIER_DISCRETE, BARRIER_CONTINUOUS):
         return job.barrier - job.barrier_drift * k
@@ -128,7 +129,7 @@ def lines(job: Terms) -> NDArray[np.float64]:
 
 
 def tame(job: Terms) -> bool:
-    """Whether no path can leave the range of exp64: |W_k| is at most 6.77 k."""
+    """Whether no simulated path can leave the range of exp64: |W_k| is at most 6.77 k."""
     return job.steps * (abs(job.drift) + 6.8 * job.diffusion) < 700.0
 
 
@@ -157,7 +158,7 @@ def _kind(params: MonteCarloParams) -> int:
 
 
 def _payment_without_noise(job: Terms, discounts: NDArray[np.float64]) -> float:
-    """The payoff of the path without noise (W = 0), by the kernels' operations in their order.
+    """The option's payoff on the path without noise (W = 0), by the kernels' operations in their order.
 
     Without volatility every path pays this, to the last bit, so the simulated variance is exactly zero.
     """

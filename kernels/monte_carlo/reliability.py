@@ -32,7 +32,7 @@ def deciding_paths(n: float, total: float, squares: float, cubes: float) -> int:
 def warnings(
     params: MonteCarloParams, variance: float, paying: int, deciding: int, *, knocked_at_start: bool
 ) -> list[str]:
-    """The warnings of an estimate: sentences that say why the price or its error cannot be trusted."""
+    """The warnings of a simulated estimate: sentences that say why the price or its error cannot be trusted."""
     knocked_out = knocked_at_start and params.payoff.endswith("_out")
     # Every path is the same, and so is the option.
     if params.volatility == 0.0 or knocked_out or _worthless(params) or _is_its_control(params):
