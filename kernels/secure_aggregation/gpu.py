@@ -53,7 +53,7 @@ def unmasking(device: Device, bits: int, dim: int, masks: int) -> tuple[Kernel, 
 
 
 def _words(bits: int) -> int:
-    """The number of words in a block of keystream."""
+    """The number of words in a block of the masks' keystream."""
     return 512 // bits
 
 

@@ -278,7 +278,7 @@ def _masks(inputs: Mapping[str, ArrayInfo]) -> int:
 
 
 def columns(rows: int, modulus_bits: int) -> int:
-    """The number of columns in a chunk of masked vectors: whole ChaCha20 blocks."""
+    """The number of columns in a chunk of masked vectors to unmask: whole ChaCha20 blocks."""
     of_block = 512 // modulus_bits
     return max(1, CHUNK // (rows * of_block)) * of_block
 
