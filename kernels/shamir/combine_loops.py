@@ -20,7 +20,7 @@ _1, _30, _31, _61 = (np.uint64(number) for number in (1, 30, 31, 61))
 
 @njit
 def _add31(total, y, w):  # type: ignore[no-untyped-def]
-    """Add four weighted shares: total[j] += sum of y[.][j] w[.], reduced to at most 2^34."""
+    """Add four weighted Shamir shares: total[j] += sum of y[.][j] w[.], reduced to at most 2^34."""
     y0, y1, y2, y3 = y
     w0, w1, w2, w3 = w
     for j in range(total.size):
@@ -40,7 +40,8 @@ def _high(v):  # type: ignore[no-untyped-def]
 
 @njit
 def _add61(total, y, w):  # type: ignore[no-untyped-def]
-    """Add four weighted shares mod 2^61 - 1; the total stays below 2^61 + 8. Products of halves fit in 64 bits."""
+    """Add four weighted Shamir shares mod 2^61 - 1; the total stays below 2^61 + 8. Products of halves fit in 64
+    bits."""
     y0, y1, y2, y3 = y
     a0, a1, a2, a3 = _low(w[0]), _low(w[1]), _low(w[2]), _low(w[3])
     b0, b1, b2, b3 = _high(w[0]), _high(w[1]), _high(w[2]), _high(w[3])
@@ -64,7 +65,8 @@ def _reduce(total, bits):  # type: ignore[no-untyped-def]
 
 @njit
 def _weigh(shares, base, weights, first, total, bits):  # type: ignore[no-untyped-def]
-    """Combine shares: total[j] = sum of weights[r] shares[base[r], first + j] mod 2^bits - 1, by fours of weights."""
+    """Combine Shamir shares: total[j] = sum of weights[r] shares[base[r], first + j] mod 2^bits - 1, by fours of
+    weights."""
     for j in range(total.size):
         total[j] = _U64(0)
     end = first + total.size
@@ -128,7 +130,7 @@ def combine(
     reals: NDArray[np.float64],
     outside: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Reconstruct the values of strips begin to end from shares, into `integers` or, if `floats`, `reals`.
+    """Reconstruct the values of strips begin to end from Shamir shares, into `integers` or, if `floats`, `reals`.
 
     Both are one memory. Rows `base` (4k,) of shares (m, len) are combined with each row of weights (1 + extra, 4k),
     some of which may be 0. The first row of weights gives the values, the others the expected rows `checked` (extra,).

@@ -14,7 +14,8 @@ from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare, 
 
 
 def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:
-    """The shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too large."""
+    """The Shamir shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too
+    large."""
     numbers = as_numbers(values)
     shares = np.empty((params.shares, values.size), DTYPE[params.field])
     outside: list[int] = []
@@ -31,7 +32,7 @@ def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes) -> di
 
 
 def shamir_reconstruct(params: ShamirReconstruct, shares: NDArray[Any]) -> dict[str, Any]:
-    """The values (n,) of shares (m, n). Raises InvalidRequest for shares that do not fit together."""
+    """The values (n,) of Shamir shares (m, n). Raises InvalidRequest for shares that do not fit together."""
     read = np.asarray(shares).view()
     read.flags.writeable = False
     bits = 31 if params.field == "m31" else 61

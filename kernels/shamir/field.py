@@ -11,7 +11,7 @@ DTYPE: dict[str, Literal["uint32", "uint64"]] = {"m31": "uint32", "m61": "uint64
 
 
 def weights(prime: int, x: Sequence[int], at: Sequence[int]) -> list[list[int]]:
-    """Lagrange's weights: for each point of `at` the w with f(point) = sum w[i] f(x[i]) mod p, deg f < len(x).
+    """Shares' Lagrange weights: for each point of `at` the w with f(point) = sum w[i] f(x[i]) mod p, deg f < len(x).
 
     The points of `x` and those of `at` must all be different mod p.
     """
@@ -55,7 +55,7 @@ _Polynomial = list[int]
 
 
 def _through_zeros(prime: int, x: Sequence[int]) -> _Polynomial:
-    """The polynomial that is zero at every x: the product of all (X - x[i])."""
+    """The polynomial that is zero at every share's x: the product of all (X - x[i])."""
     result = [1]
     for one in x:
         result = _subtract(prime, [0, *result], [one * c for c in result])
@@ -63,7 +63,7 @@ def _through_zeros(prime: int, x: Sequence[int]) -> _Polynomial:
 
 
 def _interpolate(prime: int, x: Sequence[int], words: Sequence[int]) -> _Polynomial:
-    """The polynomial through all points, by Newton's divided differences: term i makes it right at point i."""
+    """The polynomial through all shares' points, by Newton's divided differences: term i makes it right at point i."""
     result: _Polynomial = []
     basis = [1]
     for one, word in zip(x, words, strict=True):
@@ -94,7 +94,7 @@ def _multiply(prime: int, a: _Polynomial, b: _Polynomial) -> _Polynomial:
 
 
 def _divide(prime: int, a: _Polynomial, b: _Polynomial) -> tuple[_Polynomial, _Polynomial]:
-    """Quotient and remainder of two polynomials."""
+    """Quotient and remainder of two polynomials, for the correction of shares."""
     rest, leading = list(a), pow(b[-1], -1, prime)
     quotient = [0] * max(0, len(a) - len(b) + 1)
     for at in reversed(range(len(quotient))):

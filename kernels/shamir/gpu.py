@@ -26,7 +26,8 @@ _NONE = np.uint64(2**64 - 1)
 
 
 def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes, device: Device) -> dict[str, Any]:
-    """The shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too large."""
+    """The Shamir shares (k, n) of values (n,); `key` is 32 random bytes. Raises InvalidRequest for a value too
+    large."""
     numbers = as_numbers(values).view(np.uint64)
     shares = np.empty((params.shares, values.size), DTYPE[params.field])
     of_chunk = spec.width(params.field, params.shares)
@@ -45,7 +46,7 @@ def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes, devic
 def _share(
     params: ShamirShare, numbers: NDArray[np.uint64], first: int, key: bytes, shares: NDArray[Any], device: Device
 ) -> int:
-    """Write the shares of elements from `first` on. Returns the number of values that are too large."""
+    """Write the Shamir shares of elements from `first` on. Returns the number of values that are too large."""
     elements, word = TILES[params.field], shares.itemsize
     held = min(params.threshold - 1, _HELD)
     # Private memory: all of it is overwritten before the pool reuses it.
@@ -86,7 +87,7 @@ def _steps(shares: int) -> int:
 
 
 def shamir_reconstruct(params: ShamirReconstruct, shares: NDArray[Any], *, device: Device) -> dict[str, Any]:
-    """The values (n,) of shares (m, n). Raises InvalidRequest for shares that do not fit together."""
+    """The values (n,) of Shamir shares (m, n). Raises InvalidRequest for shares that do not fit together."""
     of_chunk = spec.width(params.field, len(params.x))
     grid = spec.grid_reconstruct(params, {"shares": ArrayInfo(DTYPE[params.field], shares.shape)})
 
@@ -112,7 +113,7 @@ def _reconstruct(
     values: NDArray[Any],
     device: Device,
 ) -> Found:
-    """Reconstruct the values of elements from `first` on from their shares."""
+    """Reconstruct the values of elements from `first` on from their Shamir shares."""
     rows, size = shares.shape
     with private_memory(device) as memory:
         out = memory.empty(size, np.uint64)

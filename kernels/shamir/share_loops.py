@@ -34,7 +34,8 @@ _1, _30, _31, _32, _61 = (np.uint64(number) for number in (1, 30, 31, 32, 61))
 
 @njit
 def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-untyped-def]
-    """Encode values as secrets mod 2^bits - 1 (reals times the scale). Returns how many are 2^(bits-1) or more."""
+    """Encode values as Shamir secrets mod 2^bits - 1 (reals times the scale). Returns how many are 2^(bits-1) or
+    more."""
     outside = 0
     prime = np.int64((1 << bits) - 1)
     if floats:
@@ -58,7 +59,7 @@ def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-un
 
 @njit
 def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
-    """A polynomial's coefficient that was p at first, drawn again from the same word of other blocks."""
+    """A coefficient of a secret's polynomial that was p at first, drawn again from the same word of other blocks."""
     out = np.empty(WORDS, np.uint32)
     attempt = 0
     prime = (_1 << _U64(bits)) - _1
@@ -76,7 +77,8 @@ def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
 
 @njit
 def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
-    """Draw coefficient k of polynomials: out[i] from words[i] of sixteen blocks, of which `first` is the first."""
+    """Draw coefficient k of secrets' polynomials: out[i] from words[i] of sixteen blocks, of which `first` is the
+    first."""
     again = 0
     for j in range(TILE31):
         out[j] = words[j] & _P31
@@ -90,7 +92,8 @@ def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
 
 @njit
 def _draw61(key, first, k, words, out):  # type: ignore[no-untyped-def]
-    """Draw coefficients from eight 64-bit words of each block: the lower 31 bits to out[:128], the upper 30 after."""
+    """Draw secrets' coefficients from eight 64-bit words of each block: the lower 31 bits to out[:128], the upper 30
+    after."""
     again = 0
     low, high = out[:TILE61], out[TILE61:]
     for w in range(WORDS // 2):
@@ -118,7 +121,7 @@ def _fold31(v):  # type: ignore[no-untyped-def]
 
 @njit
 def _fold61(low, high):  # type: ignore[no-untyped-def]
-    """low + high * 2^31, `low` below 2^64 and `high` below 2^63."""
+    """A share's low + high * 2^31 mod 2^61 - 1, folded: `low` below 2^64 and `high` below 2^63."""
     v = (low & _P61) + (low >> _61) + (high >> _30) + ((high & _LOW30) << _31)
     return (v & _P61) + (v >> _61)
 
@@ -175,7 +178,7 @@ def share31(
     end: int,
     shares: NDArray[np.uint32],
 ) -> int:
-    """Write the shares of tiles begin to end to shares (n, len). Returns the number of values that are too large.
+    """Write Shamir shares of tiles begin to end to shares (n, len). Returns the number of values that are too large.
 
     `integers` and `reals` are the same memory; `floats` says which to read.
     """
@@ -223,7 +226,7 @@ def share61(
     end: int,
     shares: NDArray[np.uint64],
 ) -> int:
-    """Write the shares of tiles begin to end, as share31 does, in the field of 2^61 - 1."""
+    """Write Shamir shares of tiles begin to end, as share31 does, in the field of 2^61 - 1."""
     outside = 0
     state, words = np.empty(WORDS * LANES, np.uint32), np.empty(WORDS * LANES, np.uint32)
     held = np.empty((threshold, 2 * TILE61), np.uint32)

@@ -62,7 +62,7 @@ class ShamirReconstruct(Params):
 
     @property
     def nameable(self) -> int:
-        """The number of corrupted shares that can be identified."""
+        """The number of corrupted Shamir shares that can be identified."""
         return self.extra // 2
 
 
@@ -113,7 +113,8 @@ def check_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo]
 
 
 def refused_values(params: ShamirShare, outside: int, size: int) -> InvalidRequest:
-    """The refusal of values too large to share: it says how many, never which, since messages are logged and stored."""
+    """The refusal of values too large for Shamir shares: it says how many, never which, since messages are logged and
+    stored."""
     most = PRIME[params.field] // 2
     what = f"{outside} of {size} values are beyond +-{most}"
     if params.scale is not None:
@@ -137,7 +138,7 @@ def cost_reconstruct(params: ShamirReconstruct, inputs: Mapping[str, ArrayInfo])
 
 
 def width(field: str, rows: int) -> int:
-    """The number of elements in a chunk of `rows` shares."""
+    """The number of elements in a chunk of `rows` Shamir shares."""
     return max(1, CHUNK // (rows * TILES[field])) * TILES[field]
 
 
