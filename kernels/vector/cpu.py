@@ -18,33 +18,33 @@ _AT_LEAST = 1 << 16  # elements: fewer are not worth another thread
 
 
 def add(params: Elementwise, x: Array, y: Array) -> Answer:  # noqa: ARG001
-    """The sum x + y of two arrays of equal shape and dtype, element by element."""
+    """The vector sum x + y of two arrays of equal shape and dtype, element by element."""
     return {"add": _each(loops.add, x, y)}
 
 
 def multiply(params: Elementwise, x: Array, y: Array) -> Answer:  # noqa: ARG001
-    """The product x * y of two arrays of equal shape and dtype, element by element."""
+    """The vector product x * y of two arrays of equal shape and dtype, element by element."""
     return {"multiply": _each(loops.multiply, x, y)}
 
 
 def axpy(params: Axpy, x: Array, y: Array) -> Answer:
-    """The array alpha * x + y, rounded after the product and after the sum."""
+    """The vector operation alpha * x + y, rounded after the product and after the sum."""
     alpha = x.dtype.type(params.alpha)
     return {"axpy": _each(lambda *job: loops.axpy(alpha, *job), x, y)}
 
 
 def dot(params: Reduction, x: Array, y: Array) -> Answer:
-    """The dot product of x and y in float64; its shape is x's without the last axis, or (1)."""
+    """The dot product of vectors x and y in float64; its shape is x's without the last axis, or (1)."""
     return {"dot": _added(params, loops.dots, x, y)}
 
 
 def sum(params: Reduction, x: Array) -> Answer:  # noqa: A001
-    """The sum of x in float64; its shape is x's without the last axis, or (1)."""
+    """The sum of a vector x in float64; its shape is x's without the last axis, or (1)."""
     return {"sum": _added(params, loops.sums, x)}
 
 
 def norm(params: Norm, x: Array) -> Answer:
-    """The norm of x in float64; its shape is x's without the last axis, or (1)."""
+    """The norm of a vector x in float64; its shape is x's without the last axis, or (1)."""
     if params.order == "l1":
         return {"norm": _added(params, loops.magnitudes, x)}
     if params.order == "linf":
@@ -56,17 +56,18 @@ def norm(params: Norm, x: Array) -> Answer:
 
 
 def min(params: Reduction, x: Array) -> Answer:  # noqa: A001
-    """The minimum of x in its dtype; its shape is x's without the last axis, or (1)."""
+    """The minimum of a vector x in its dtype; its shape is x's without the last axis, or (1)."""
     return {"min": _extreme(params, MIN, x)}
 
 
 def max(params: Reduction, x: Array) -> Answer:  # noqa: A001
-    """The maximum of x in its dtype; its shape is x's without the last axis, or (1)."""
+    """The maximum of a vector x in its dtype; its shape is x's without the last axis, or (1)."""
     return {"max": _extreme(params, MAX, x)}
 
 
 def _flat(array: Array) -> Array:
-    """The array flat and read-only: Numba compiles again for each mixture of writable and read-only arrays."""
+    """A vector operation's array, flat and read-only: Numba compiles again for each mixture of writable and read-only
+    arrays."""
     flat = np.asarray(array).reshape(-1)
     flat.flags.writeable = False
     return flat

@@ -28,32 +28,32 @@ _WARP_BYTES = 2048  # bytes of x that a warp of an elementwise kernel handles
 
 
 def add(params: Elementwise, x: Array, y: Array, *, device: Device) -> Answer:  # noqa: ARG001
-    """The sum x + y of two arrays of equal shape and dtype on a GPU, element by element."""
+    """The vector sum x + y of two arrays of equal shape and dtype on a GPU, element by element."""
     return {"add": _each("add", (), x, y, device)}
 
 
 def multiply(params: Elementwise, x: Array, y: Array, *, device: Device) -> Answer:  # noqa: ARG001
-    """The product x * y of two arrays of equal shape and dtype on a GPU, element by element."""
+    """The vector product x * y of two arrays of equal shape and dtype on a GPU, element by element."""
     return {"multiply": _each("multiply", (), x, y, device)}
 
 
 def axpy(params: Axpy, x: Array, y: Array, *, device: Device) -> Answer:
-    """The array alpha * x + y on a GPU, rounded after the product and after the sum."""
+    """The vector operation alpha * x + y on a GPU, rounded after the product and after the sum."""
     return {"axpy": _each("axpy", (x.dtype.type(params.alpha),), x, y, device)}
 
 
 def dot(params: Reduction, x: Array, y: Array, *, device: Device) -> Answer:
-    """The dot product of x and y on a GPU in float64; its shape is x's without the last axis, or (1)."""
+    """The dot product of vectors x and y on a GPU in float64; its shape is x's without the last axis, or (1)."""
     return {"dot": _added("dot_tiles", params, (x, y), device)}
 
 
 def sum(params: Reduction, x: Array, *, device: Device) -> Answer:  # noqa: A001
-    """The sum of x on a GPU in float64; its shape is x's without the last axis, or (1)."""
+    """The sum of a vector x on a GPU in float64; its shape is x's without the last axis, or (1)."""
     return {"sum": _added("sum_tiles", params, (x,), device)}
 
 
 def norm(params: Norm, x: Array, *, device: Device) -> Answer:
-    """The norm of x on a GPU in float64; its shape is x's without the last axis, or (1)."""
+    """The norm of a vector x on a GPU in float64; its shape is x's without the last axis, or (1)."""
     if params.order == "l1":
         return {"norm": _added("norm1_tiles", params, (x,), device)}
     if params.order == "linf":
@@ -65,12 +65,12 @@ def norm(params: Norm, x: Array, *, device: Device) -> Answer:
 
 
 def min(params: Reduction, x: Array, *, device: Device) -> Answer:  # noqa: A001
-    """The minimum of x on a GPU in its dtype; its shape is x's without the last axis, or (1)."""
+    """The minimum of a vector x on a GPU in its dtype; its shape is x's without the last axis, or (1)."""
     return {"min": _extreme(params, MIN, x, device)}
 
 
 def max(params: Reduction, x: Array, *, device: Device) -> Answer:  # noqa: A001
-    """The maximum of x on a GPU in its dtype; its shape is x's without the last axis, or (1)."""
+    """The maximum of a vector x on a GPU in its dtype; its shape is x's without the last axis, or (1)."""
     return {"max": _extreme(params, MAX, x, device)}
 
 
@@ -93,7 +93,8 @@ def _by_tile(
     name: str, params: Reduction, arrays: tuple[Array, ...], options: tuple[Any, ...], outs: tuple[Array, ...],
     device: Device,
 ) -> None:  # fmt: skip
-    """Run a reduction's kernel over all tiles of `arrays`, and fill `outs`, which have an entry for each tile."""
+    """Run a vector reduction's kernel over all tiles of `arrays`, and fill `outs`, which have an entry for each
+    tile."""
     tiles, itemsize = cut(params, arrays[0]), arrays[0].itemsize
     kernel = device.kernel(_SOURCE[arrays[0].dtype.name], name)
     flat, at_once = [array.reshape(-1) for array in arrays], spec.tiles_per_chunk(tiles.n)
@@ -121,7 +122,8 @@ def _by_tile(
 
 
 def _of_warps(warps: int, most: int, kernel: Kernel, device: Device) -> Shape:
-    """The launch shape of independent warps, in blocks of up to `most` threads; few are spread over the device."""
+    """The launch shape of a vector reduction's independent warps, in blocks of up to `most` threads; few are spread
+    over the device."""
     given = (most // 4, most // 2, most)
     return best(device, kernel, (Shape(-(-warps // (threads // 32)), threads, threads) for threads in given))
 

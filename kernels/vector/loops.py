@@ -39,14 +39,14 @@ def axpy(alpha, x, y, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, inline="always")
 def _place(n, tiles, tile):  # type: ignore[no-untyped-def]
-    """The first element of a reduction's tile, and its number of elements."""
+    """The first element of a vector reduction's tile, and its number of elements."""
     within = tile % tiles * TILE
     return tile // tiles * n + within, min(TILE, n - within)
 
 
 @njit(cache=True, inline="always")
 def _width(count):  # type: ignore[no-untyped-def]
-    """The number of lanes of a tile to halve: those that are not empty, rounded up to a power of two."""
+    """The number of lanes of a reduction's tile to halve: those that are not empty, rounded up to a power of two."""
     width = 1
     while width < count and width < LANES:
         width *= 2
@@ -98,7 +98,7 @@ def magnitudes(x, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-def]
-    """Write each tile's sum of (x 2^scale)^2 and its scale, which brings the largest magnitude of the tile to [2, 4).
+    """Write for a norm each tile's sum of (x 2^scale)^2 and its scale, which brings its largest magnitude to [2, 4).
 
     If all magnitudes are below 2^-1022, the least normal number, the scale is the largest possible.
     """

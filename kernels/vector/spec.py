@@ -44,22 +44,22 @@ class Norm(Reduction):
 
 
 def rows(params: Reduction, shape: tuple[int, ...]) -> tuple[int, int]:
-    """The number of results of a reduction, and the number of elements of each."""
+    """The number of results of a vector reduction, and the number of elements of each."""
     return (1, prod(shape)) if params.axis == "all" or len(shape) == 1 else (prod(shape[:-1]), shape[-1])
 
 
 def element_chunks(size: int, itemsize: int) -> Grid:
-    """The grid of an elementwise operation: two arrays of `size` elements; the result overwrites one of them."""
+    """The grid of an elementwise vector operation: two arrays of `size` elements; the result overwrites one of them."""
     return Grid(chunks=-(-size // CHUNK), each=2 * min(size, CHUNK) * itemsize)
 
 
 def tiles_per_chunk(n: int) -> int:
-    """The number of tiles in a reduction's chunk, for rows of n elements."""
+    """The number of tiles in a vector reduction's chunk, for rows of n elements."""
     return max(1, CHUNK // min(n, TILE))
 
 
 def tile_chunks(count: int, n: int, bytes_of_element: int, bytes_of_tile: int) -> Grid:
-    """The grid of a reduction: `count` rows of n elements in whole tiles, by bytes of an element and a tile."""
+    """The grid of a vector reduction: `count` rows of n elements in whole tiles, by bytes of an element and a tile."""
     tiles = count * -(-n // TILE)
     at_once = min(tiles, tiles_per_chunk(n))
     elements = min(at_once * min(n, TILE), count * n)
@@ -67,7 +67,7 @@ def tile_chunks(count: int, n: int, bytes_of_element: int, bytes_of_tile: int) -
 
 
 def result_bytes(params: Reduction) -> int:
-    """Bytes of a reduction's result for one tile: a number, and for an L2 norm its scale."""
+    """Bytes of a vector reduction's result for one tile: a number, and for an L2 norm its scale."""
     return 12 if isinstance(params, Norm) and params.order == "l2" else 8
 
 
@@ -82,13 +82,13 @@ def _reduction_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
 
 
 def _elementwise_cost(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The cost of an elementwise operation: its arrays and their result."""
+    """The cost of an elementwise vector operation: its arrays and their result."""
     x = inputs["x"]
     return Cost(bytes=3 * x.nbytes, work=float(x.size))
 
 
 def _reduction_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The cost of a reduction: its arrays, the results of tiles, and these once more while they are paired."""
+    """The cost of a vector reduction: its arrays, the results of tiles, and these once more while they are paired."""
     x = inputs["x"]
     count, n = rows(params, x.shape)
     return Cost(bytes=len(inputs) * x.nbytes + 36 * count * -(-n // TILE) + (1 << 16), work=float(x.size))

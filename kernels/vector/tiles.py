@@ -23,7 +23,7 @@ MAX, MIN, MAGNITUDE = range(3)  # which extreme to find: as in vector.cu
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of a reduction over rows of n elements each; `shape` is that of the result."""
+    """The tiles of a vector reduction over rows of n elements each; `shape` is that of the result."""
 
     rows: int
     n: int
@@ -38,7 +38,7 @@ class Tiles:
         return self.rows * self.per_row
 
     def start(self, tile: int) -> int:
-        """The first element of a tile; for the tile after the last it is the number of all elements."""
+        """The first element of a reduction's tile; for the tile after the last it is the number of all elements."""
         row, within = divmod(tile, self.per_row)
         return row * self.n + within * TILE
 
@@ -49,12 +49,12 @@ def cut(params: Reduction, x: NDArray[Any]) -> Tiles:
 
 
 def added(tiles: Tiles, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sums of all rows from the sums of their tiles."""
+    """The vector sums of all rows from the sums of their tiles."""
     return pairwise_sum(sums.reshape(tiles.rows, tiles.per_row).T).reshape(tiles.shape)
 
 
 def euclidean(tiles: Tiles, squares: NDArray[np.float64], scales: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The L2 norms of all rows from the sums of (x 2^scale)^2 over their tiles."""
+    """The L2 norms of all vectors (rows) from the sums of (x 2^scale)^2 over their tiles."""
     scales = scales.reshape(tiles.rows, tiles.per_row)
     least = scales.min(axis=1)  # the scale of the largest magnitude
     shifted = np.ldexp(squares.reshape(scales.shape), 2 * (least[:, None] - scales))
@@ -64,7 +64,7 @@ def euclidean(tiles: Tiles, squares: NDArray[np.float64], scales: NDArray[np.int
 
 
 def extreme(tiles: Tiles, keys: NDArray[np.int64], which: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The extreme elements of all rows from the greatest keys of their tiles, as floats of `dtype`."""
+    """The extreme elements of all vectors (rows) from the greatest keys of their tiles, as floats of `dtype`."""
     greatest = keys.reshape(tiles.rows, tiles.per_row).max(axis=1)
     integer = np.dtype(f"i{dtype.itemsize}")
     most = np.iinfo(integer).max  # the key of NaN
