@@ -13,8 +13,7 @@ def pip(*arguments: str) -> str:
 
 
 def warpdesk(extra: str = "") -> str:
-    """The pip command that installs the packages Warpdesk's kernels need, and an extra; in a clone as the Makefile
-    does.
+    """The pip command that installs what Warpdesk's kernels need, and an extra; in a clone as the Makefile does.
 
     If Warpdesk was installed as a package, pip installs only what is missing.
     """
