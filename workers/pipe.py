@@ -27,8 +27,10 @@ class Attempt(Message):
 
 
 class Assignment(Message):
-    """Parent to child: run these attempts. Several attempts have the same batch key: they are of one operation, and
-    share a launch or at least this message."""
+    """Parent to child: run these attempts.
+
+    Several attempts have the same batch key: they are of one operation, and share a launch or at least this message.
+    """
 
     jobs: tuple[Attempt, ...]
     keep_off_gpu: str | None = None

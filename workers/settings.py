@@ -133,8 +133,7 @@ class WorkerSettings(SecretsOfFiles):
         return operations
 
     def cache_environment(self) -> dict[str, str]:
-        """The worker's environment variables for the caches of compiled code: in the home, or where they are set
-        already.
+        """The worker's environment variables for caches of compiled code: in the home, or where they are set already.
 
         Numba's cache is in a subdirectory named by `kernels.fingerprint` in either case. Our kernels' cache needs none,
         since each entry's key covers all it is made from. Nor does CuPy's, which holds CuPy's code around cuBLAS.
