@@ -16,17 +16,20 @@ log = logging.getLogger("warpdesk.worker")
 
 
 class BlockingPop:
-    """A Redis connection for BLPOP alone, opened at the first `listen`."""
+    """The worker's Redis connection for BLPOP alone, opened at the first `listen`."""
 
     def __init__(self, connection: redis.Redis, seconds: int) -> None:
-        """Redis answers a BLPOP after `seconds`, even if no list got an entry."""
+        """Redis answers the worker's BLPOP after `seconds`, even if no list got an entry."""
         self._pool = connection.connection_pool
         self._seconds = seconds
         self._connection: Any = None
         self._pending: tuple[str, ...] = ()  # the lists Redis has been asked for and has not answered yet
 
     def listen(self, lists: Sequence[str]) -> list[socket]:
-        """The socket that becomes readable when one of the lists gets an entry; no socket while Redis is away."""
+        """The socket that becomes readable when Redis answers the worker's BLPOP, since one of the lists got an entry.
+
+        No socket while Redis is away.
+        """
         try:
             if self._pending != tuple(lists):
                 if self._pending:
@@ -42,7 +45,10 @@ class BlockingPop:
         return [self._connection._sock]
 
     def hear(self) -> tuple[str, bytes] | None:
-        """Read Redis' answer once the socket is readable: a list's name and its first entry, or None."""
+        """Read Redis' answer to the worker's BLPOP once the socket is readable.
+
+        It is a list's name and its first entry, or None.
+        """
         self._pending, answer = (), None
         try:
             answer = self._connection.read_response()
@@ -51,7 +57,7 @@ class BlockingPop:
         return None if answer is None else (answer[0].decode(), answer[1])
 
     def close(self) -> None:
-        """Close the connection; Redis then drops its pending BLPOP."""
+        """Close the worker's connection; Redis then drops its pending BLPOP."""
         if self._connection is not None:
             with suppress(redis.RedisError, OSError):
                 self._connection.disconnect()

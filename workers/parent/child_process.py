@@ -37,9 +37,10 @@ _LATE_SECONDS = 0.2
 
 
 class ChildProcess:
-    """One child process at a time. Spawn it from the main thread: it dies with the thread that spawned it.
+    """The parent's handle of its child: one process at a time.
 
-    The last messages of the present child are kept here, since they show what a child died of.
+    Spawn it from the main thread: it dies with the thread that spawned it. The last messages of the present child are
+    kept here, since they show what a child died of.
     """
 
     def __init__(self, settings: WorkerSettings, tally: Tally) -> None:
@@ -70,12 +71,12 @@ class ChildProcess:
 
     @property
     def gone(self) -> bool:
-        """Whether there is no child, or the child lost its device and is about to end."""
+        """Whether the parent has no child, or a child that lost its device and is about to end."""
         return self._process is None or self.lost is not None
 
     @property
     def trial_left(self) -> float | None:
-        """Seconds that are left for the example that a child tries between two jobs; None if it tries none."""
+        """Seconds that the parent still gives its child for an example between two jobs; None if it tries none."""
         if not self.ready or self.trial is None:
             return None
         return self._settings.start_seconds - self.silent_seconds
@@ -86,29 +87,29 @@ class ChildProcess:
 
     @property
     def doing(self) -> str:
-        """The child's last reported step, as the end of a sentence."""
+        """The step that the parent last heard of from its child, as the end of a sentence."""
         if self.step is None:
             return "before it looked for a GPU"
         return f"while {self.step}" + (f", in {self.trial}" if self.trial else "")
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since the child's last message."""
+        """Seconds since the parent last had a message from its child."""
         return time.monotonic() - self._heard_at
 
     @property
     def call_seconds(self) -> float | None:
-        """Seconds for which the child has been in one device call of a job; None if it is in none."""
+        """Seconds for which the parent sees its child in one device call of a job; None if it is in none."""
         return self._calls.seconds() if self._process is not None else None
 
     @property
     def call_late(self) -> bool:
-        """Whether the child's device call takes longer than the job should."""
+        """Whether the parent sees its child in a device call that takes longer than the job should."""
         return self._process is not None and self._calls.late()
 
     @property
     def canary_left(self) -> float | None:
-        """Seconds that are left for the canary check of the child's device; None if none runs.
+        """Seconds that the parent still gives its child for the canary check of the device; None if none runs.
 
         If the parent notices the end late, the whole machine may have been stopped: the child gets `_LATE_SECONDS`
         more.
@@ -121,7 +122,7 @@ class ChildProcess:
         return self._answer_by - now
 
     def spawn(self, orders: Orders) -> None:
-        """Start the child process and send it its orders."""
+        """Start the worker's child process and send it its orders."""
         ours, theirs = socket.socketpair()
         withheld = ("WARPDESK_REDIS_URL", "WARPDESK_REDIS_URL_FILE")
         environment = {name: value for name, value in os.environ.items() if name not in withheld}
@@ -152,7 +153,7 @@ class ChildProcess:
             send(self.pipe, orders)
 
     def hear(self) -> FromChild:
-        """Receive the child's next message; raises EOFError or OSError when the child has ended."""
+        """Receive in the parent the child's next message; raises EOFError or OSError when the child has ended."""
         message = receive(self.pipe)
         self._heard_at = time.monotonic()
         if isinstance(message, Starting):
@@ -176,20 +177,20 @@ class ChildProcess:
         return message
 
     def hear_out(self) -> None:
-        """Receive the last messages of a child that has ended or is about to."""
+        """Receive in the parent the last messages of a child that has ended or is about to."""
         with suppress(EOFError, OSError, ValueError):
             while self._process is not None and self.lost is None and self.pipe.poll():
                 self.hear()
 
     def has_died(self) -> bool:
-        """Whether the child process has ended; does not reap it."""
+        """Whether the parent's child process has ended; does not reap it."""
         if self._process is None or self._process.returncode is not None:
             return True
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended is not None
 
     def dismiss(self) -> None:
-        """Kill the child process without waiting for its end."""
+        """Kill the worker's child process without waiting for its end."""
         if self._process is None:
             return
         self._dismissed, self._process, self.device = self._process, None, None
@@ -198,7 +199,7 @@ class ChildProcess:
             self._dismissed.kill()
 
     def kill(self) -> int:
-        """Kill the child process and return its exit code (negative: the signal that ended it)."""
+        """Kill the worker's child process and return its exit code (negative: the signal that ended it)."""
         self.dismiss()
         process, self._dismissed = self._dismissed, None
         if process is None:
@@ -208,7 +209,7 @@ class ChildProcess:
         return process.returncode if process.returncode is not None else -9
 
     def reap(self) -> str:
-        """Why a child that closed its pipe has ended, as the beginning of a sentence.
+        """Why a child that closed its pipe to the parent has ended, as the beginning of a sentence.
 
         Its last messages are received, and it gets a second to end by itself.
         """

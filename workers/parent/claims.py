@@ -29,15 +29,17 @@ _FOR_OPERATORS = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, 
 
 
 class Claims:
-    """The claims of charged jobs in the privacy ledger. The ledger is connected at the first claim."""
+    """The worker's claims of charged jobs in the privacy ledger. The ledger is connected at the first claim."""
 
     def __init__(self, settings: WorkerSettings, operations: Mapping[str, Operation]) -> None:
         self._settings = settings
         self._operations = operations
 
     def claim(self, jobs: Sequence[Held]) -> tuple[dict[str, bytes], list[Ending]]:
-        """The noise keys of charged jobs by id, and the endings of those that must not be computed: an earlier attempt
-        has answered, or nothing may be released on their charge."""
+        """The noise keys of the worker's charged jobs by id, and the endings of those that must not be computed.
+
+        Those have the answer of an earlier attempt, or nothing may be released on their charge.
+        """
         keys: dict[str, bytes] = {}
         endings = []
         for job in jobs:
@@ -51,8 +53,10 @@ class Claims:
         return keys, endings
 
     def commit(self, ending: Ending) -> Ending:
-        """Record an answer in the ledger as that of its charge, which deletes the seed. An earlier answer of the same
-        charge stays; without the ledger the job has no answer yet."""
+        """Record the worker's answer in the ledger as that of its charge, which deletes the seed.
+
+        An earlier answer of the same charge stays; without the ledger the job has no answer yet.
+        """
         charge, outcome = ending.job.request.charge, ending.outcome
         if charge is None or not isinstance(outcome, Succeeded) or outcome.digest is None:  # adopted: committed before
             return ending
@@ -98,9 +102,11 @@ class Claims:
 
 
 def _in_time(call: Callable[[], T]) -> T:
-    """Run a call of the ledger in a thread and return its answer. Raises DatabaseUnavailable after `PATIENCE` seconds,
-    because the timeouts of a server that hangs do not work. The call may still succeed later; the next call finds
-    that."""
+    """Run the worker's call of the ledger in a thread and return its answer.
+
+    Raises DatabaseUnavailable after `PATIENCE` seconds, because the timeouts of a server that hangs do not work. The
+    call may still succeed later; the next call finds that.
+    """
     answer: Future[T] = Future()
 
     def run() -> None:

@@ -24,7 +24,7 @@ _LEDGER_DELAYS = (60.0, 300.0)
 
 
 class Endings:
-    """The steps of an ending, in the order that leaves nothing behind wherever a crash falls between them."""
+    """The steps by which the worker ends attempts, in the order that leaves nothing behind wherever a crash falls."""
 
     def __init__(
         self,
@@ -50,9 +50,11 @@ class Endings:
         then: Claim | None = None,
         transfers: Transfers | None = None,
     ) -> Batch | None:
-        """End attempts in one Redis transition, each by itself; `then` claims the next jobs in the same transition.
+        """End attempts of the worker in one Redis transition, each by itself.
 
-        The metrics of accepted endings that only this worker knows are tallied, with the `transfers` of their launch.
+        `then` claims the next jobs in the same transition. The metrics of accepted endings that only this worker knows
+        are tallied, with the `transfers` of their launch.
+
         An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
         may pass is tried again while there are delays left. The outcome of a charged job is committed in the ledger
         first: from then on it is the job's answer, whatever becomes of this attempt.
@@ -91,8 +93,10 @@ class Endings:
         return batch
 
     def reaped(self, ended: Sequence[Reaped]) -> None:
-        """Clean up after attempts that were ended because their workers are gone, and after jobs that expired in the
-        queue."""
+        """Clean up after what recovery ended: attempts whose workers are gone, and jobs that expired in the queue.
+
+        Attempts were ended because their workers are gone; jobs expired in the queue.
+        """
         for reaped in ended:
             if reaped.request.charge is None:  # else it may be the one answer of its charge
                 self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
@@ -116,8 +120,10 @@ class Endings:
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
 
     def _erase_secrets(self, request: JobRequest) -> None:
-        """Delete a job's secret inputs if no live job reads them, so never before a retry that needs them. From then on
-        no job can be enqueued with them."""
+        """Delete the secret inputs of a job that the worker ended, if no live job reads them.
+
+        So they are never deleted before a retry that needs them. From then on no job can be enqueued with them.
+        """
         operation = self._operations.get(request.operation)
         secrets = [] if operation is None else operation.secrets(request.inputs)
         unused = [array_id for array_id in secrets if self._queue.forbid(request.owner, array_id)]

@@ -9,7 +9,10 @@ from warpdesk_server.workers.store.protocol import WorkerStore
 
 
 class Examples:
-    """The failed examples of the last child that warmed up. `failed` lacks those that a job has disproved since."""
+    """The worker's list of examples that failed in its last child that warmed up.
+
+    `failed` lacks those that a job has disproved since.
+    """
 
     def __init__(self, operations: Mapping[str, Operation], store: WorkerStore) -> None:
         self.failed: tuple[FailedExample, ...] = ()
@@ -17,13 +20,15 @@ class Examples:
         self._store = store
 
     def all_failed(self) -> bool:
-        """Whether every operation is disabled: a worker that fails every job would empty the queue faster than
-        others."""
+        """Whether every operation of this worker is disabled.
+
+        A worker that fails every job would empty the queue faster than others.
+        """
         disabled = {failure.operation for failure in self.failed if failure.disables}
         return bool(self._operations) and disabled >= self._operations.keys()
 
     def forgive(self, request: JobRequest, backend: Backend) -> tuple[FailedExample, ...]:
-        """Remove the failed examples that a successful job disproves, and return them.
+        """Remove from the worker's failed examples those that a successful job disproves, and return them.
 
         Any job of the operation on that backend disproves the documented example. A variant needs a job with the
         variant's choices and dtypes.
@@ -35,7 +40,7 @@ class Examples:
         return answered
 
     def that_lost_the_device(self, request: JobRequest) -> tuple[FailedExample, ...]:
-        """The failed examples like this job in which an earlier child lost the device."""
+        """The worker's failed examples like this job in which an earlier child lost the device."""
         return tuple(failure for failure in self.failed if failure.lost_the_device and self._like(request, failure))
 
     def _like(self, request: JobRequest, failure: FailedExample) -> bool:

@@ -43,25 +43,25 @@ class ReportingWorker(Protocol):
 
     @property
     def tally(self) -> Tally:
-        """The worker's metrics that are counted outside of jobs."""
+        """The worker's metrics that are counted outside of jobs, and sent by its heartbeat."""
 
     def held(self) -> Sequence[Held]:
-        """The attempts that this worker has claimed."""
+        """The attempts that this worker has claimed, whose leases the heartbeat renews."""
 
     def report(self) -> WorkerReport: ...
 
     def revoke(self, jobs: Collection[Held]) -> None:
-        """Stop attempts that this worker no longer owns."""
+        """Stop attempts that this worker no longer owns, as its heartbeat has learnt."""
 
     def look_around(self, queue: JobQueue) -> None:
-        """Check whether another worker has a GPU."""
+        """Check at a heartbeat whether another worker has a GPU."""
 
     def keep_registered(self, connection: redis.Redis) -> None:
-        """Renew RQ's record of this worker."""
+        """Renew RQ's record of this worker at a heartbeat."""
 
 
 class Heartbeat(threading.Thread):
-    """The heartbeat thread. Start it once the worker has a name; `beat` makes it report at once."""
+    """The worker's heartbeat thread. Start it once the worker has a name; `beat` makes it report at once."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Heartbeat(threading.Thread):
         self._wanted.set()
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
-        """Report the progress of a running job; only the latest value is sent."""
+        """Have the heartbeat send the progress of a running job; only the latest value is sent."""
         self._progress = job_id, attempt, done
         self._wanted.set()
 
@@ -150,8 +150,11 @@ class Heartbeat(threading.Thread):
             self._recover_at = now + RECOVERY_SECONDS
 
     def _count(self) -> None:
-        """Send the worker's tally of metrics to Redis. An empty tally is sent too: that moves what transitions counted.
-        If Redis cannot store the counts, that is logged, and the heartbeat goes on."""
+        """Send the worker's tally of metrics to Redis at a heartbeat.
+
+        An empty tally is sent too: that moves what transitions counted. If Redis cannot store the counts, that is
+        logged, and the heartbeat goes on.
+        """
         try:
             self._queue.count(self._worker.tally)
             self._uncounted = ""
@@ -162,7 +165,10 @@ class Heartbeat(threading.Thread):
 
 
 def _news(report: WorkerReport) -> object:
-    """The part of a worker's report that is sent at once when it changes; the rest is sent every few seconds."""
+    """The part of a worker's report that the heartbeat sends at once when it changes.
+
+    The rest is sent every few seconds.
+    """
     gpu = report.gpu
     summary = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
     return report.state, report.warm_up, report.last_fault, report.failed_examples, summary

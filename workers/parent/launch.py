@@ -15,7 +15,7 @@ STOPPED = "its worker stopped"
 
 
 class LaunchEnd(Enum):
-    """Why a launch ended without an answer."""
+    """Why a launch of the child ended without an answer to the parent."""
 
     CANCELED = "canceled"
     TIMEOUT = "timed out"
@@ -27,7 +27,7 @@ class LaunchEnd(Enum):
 
 @dataclass
 class Launch:
-    """One launch of the child, with its jobs in the order in which the child answers them."""
+    """One launch that the parent gave its child, with the jobs in the order in which the child answers them."""
 
     work: Assignment
     jobs: tuple[Held, ...]
@@ -41,7 +41,7 @@ class Launch:
         return [job for job in self.jobs if job not in self.gone]
 
     def leave_out(self, revoked: Collection[Held], now: float) -> None:
-        """Mark the jobs of the launch that are canceled or past their deadline."""
+        """Mark the jobs of the child's launch that the parent no longer wants: canceled, or past their deadline."""
         for job in self.live:
             if job in revoked:
                 self.gone[job] = now
@@ -50,8 +50,10 @@ class Launch:
                 self.overdue.add(job)
 
     def limit(self, stop_at: float | None) -> tuple[float, LaunchEnd | None]:
-        """The time until which the launch may run, and why it ends then; None if it only has to be checked again
-        then."""
+        """The time until which the parent lets the child's launch run, and why it ends then.
+
+        The reason is None if the launch only has to be checked again then.
+        """
         end: LaunchEnd | None
         until, end = self.since + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
         live = self.live
@@ -68,9 +70,9 @@ class Launch:
     def answered(
         self, answer: Answer, reason: str, kept_off: Callable[[Succeeded | Failed], str | None]
     ) -> list[Ending]:
-        """The endings of an answered launch, with the reason for its batch size; late jobs are expired all the same.
+        """The worker's endings of a launch that its child answered, with the reason for its batch size.
 
-        `kept_off` returns what kept an outcome off the GPU.
+        Late jobs are expired all the same. `kept_off` returns what kept an outcome off the GPU.
         """
         endings = []
         for job, outcome in zip(self.jobs, answer.outcomes, strict=True):
@@ -84,7 +86,7 @@ class Launch:
         return endings
 
     def killed(self, end: LaunchEnd, why: str) -> list[Ending]:
-        """The endings of a launch whose child was killed because of one of its jobs.
+        """The worker's endings of a launch whose child it killed because of one of its jobs.
 
         Of several jobs it is not known which took too long: each runs alone next time. A cancel or a deadline of one
         job gives the others back without a strike.
@@ -105,7 +107,7 @@ class Launch:
         return endings
 
     def died(self, kind: str, why: str) -> list[Ending]:
-        """The endings of a launch whose child died in the middle of it.
+        """The worker's endings of a launch whose child died in the middle of it.
 
         Of several jobs it is not known which one killed it: each runs alone next time, on any free worker. That costs
         one more death, where halving the batch would cost one for each halving.
@@ -127,7 +129,7 @@ def given_back(job: Held, reason: str = STOPPED) -> Ending:
 
 
 def struck(job: Held) -> str | None:
-    """A reason to keep a job off the GPU: after two workers died of it, its last attempt runs on the CPU."""
+    """The parent's reason to keep a job off the GPU: after two workers died of it, its last attempt runs on the CPU."""
     if job.strikes < MAX_STRIKES - 1:
         return None
     return f"{job.strikes} attempts on the GPU ended with the worker's death"

@@ -15,7 +15,7 @@ log = logging.getLogger("warpdesk.worker")
 
 
 def run(settings: WorkerSettings | None = None) -> int:
-    """Work until SIGTERM, SIGINT or a limit of the settings; 0 after a clean stop, 1 after anything else."""
+    """Run a worker until SIGTERM, SIGINT or a limit of its settings; 0 after a clean stop, 1 after anything else."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, lambda *_: sys.exit(0))  # no job has begun: there is nothing to finish
     settings = settings or WorkerSettings()

@@ -9,8 +9,10 @@ from warpdesk_server.workers.settings import WorkerSettings
 
 
 class GpuProbation:
-    """The child process on probation. Like each child it opens the GPU, runs the canary check and every example. Make
-    it in the main thread."""
+    """The worker's second child process, on probation with a quarantined GPU.
+
+    Like each child it opens the GPU, runs the canary check and every example. Make it in the main thread.
+    """
 
     def __init__(self, settings: WorkerSettings, skip: dict[str, str], tally: Tally) -> None:
         self.child = ChildProcess(settings, tally)
@@ -18,7 +20,7 @@ class GpuProbation:
         self.child.spawn(Orders(skip=skip))
 
     def look(self) -> Ready | str | None:
-        """The child's Ready message once it is ready, a sentence once it has failed, None while it starts."""
+        """The Ready message of the child on probation, a sentence once it has failed, None while it starts."""
         while wait([self.child.pipe], 0):
             try:
                 message = self.child.hear()

@@ -25,10 +25,10 @@ class Recovery:
         self._ahead: float | None = None  # of Redis' clock before time.monotonic(), at the last look
 
     def look(self, judge_leases: bool) -> bool:
-        """Recover the jobs of workers that are gone. Without `judge_leases` (after an outage, when nobody could renew)
-        only dead processes lose their jobs.
+        """Recover the jobs of workers that are gone.
 
-        Nor are leases judged where Redis' clock has jumped since the last look; returns whether it has.
+        Without `judge_leases` (after an outage, when nobody could renew) only dead processes lose their jobs. Nor are
+        leases judged where Redis' clock has jumped since the last look; returns whether it has.
         """
         processes = self._queue.processes()
         dead = [name for name, process in processes.items() if is_dead(process)]

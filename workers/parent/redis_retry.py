@@ -30,7 +30,10 @@ class StopRequested(Exception):
 
 
 class StoppableBackoff(AbstractBackoff):
-    """Delays between the tries of one Redis command. After `end_by` passes, a try that fails raises StopRequested."""
+    """Delays between the worker's tries of one Redis command.
+
+    After `end_by` passes, a try that fails raises StopRequested.
+    """
 
     def __init__(self) -> None:
         self.end_by: float | None = None  # time.monotonic()
@@ -48,8 +51,11 @@ class StoppableBackoff(AbstractBackoff):
 
 
 class RetryUntilStopped(Retry):
-    """The retry policy of the worker's Redis connection. It also retries what Redis refuses for a while, such as writes
-    when it is full: for a worker with a result to deliver that is the same as no answer."""
+    """The retry policy of the worker's Redis connection.
+
+    It also retries what Redis refuses for a while, such as writes when it is full: for a worker with a result to
+    deliver that is the same as no answer.
+    """
 
     def __init__(self, patience: StoppableBackoff) -> None:
         super().__init__(patience, -1)

@@ -34,14 +34,14 @@ class Commanded(Protocol):
     def stopping(self) -> bool: ...
 
     def end_launch(self) -> None:
-        """End the running launch (`rq.command.send_kill_horse_command`)."""
+        """End the worker's running launch at RQ's command (`rq.command.send_kill_horse_command`)."""
 
     def stop_job(self, job_id: str) -> None:
-        """End one job for good (`rq.command.send_stop_job_command`)."""
+        """End one job of the worker for good at RQ's command (`rq.command.send_stop_job_command`)."""
 
 
 class RqPresence:
-    """RQ's record of one worker. `keep_registered` may be called by another thread."""
+    """RQ's record of this one worker. `keep_registered` may be called by another thread."""
 
     def __init__(self, name: str, connection: redis.Redis, worker: Commanded) -> None:
         queue = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
@@ -72,7 +72,7 @@ class RqPresence:
             self._connection.hset(self._record.key, "state", state)
 
     def suspended(self) -> bool:
-        """Whether `rq suspend` is in force; renews RQ's record too."""
+        """Whether `rq suspend` keeps the worker from taking jobs; renews RQ's record of the worker too."""
         with self._connection.pipeline() as pipe:
             self._renew(pipe)
             pipe.exists(WORKERS_SUSPENDED)

@@ -12,7 +12,7 @@ from warpdesk_server.workers.parent.redis_retry import StoppableBackoff
 
 
 class WakePipe:
-    """A pipe from this process to itself, by which signals and other threads wake the main thread."""
+    """A pipe from the worker's parent process to itself, by which signals and other threads wake the main thread."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -24,8 +24,10 @@ class WakePipe:
             os.write(self._writer, b"!")
 
     def wait(self, readable: Sequence[Any], seconds: float) -> list[Any]:
-        """Wait up to `seconds` and return the objects that can be read; the pipe's own reader is among them after a
-        `wake`."""
+        """Wait up to `seconds` in the worker's main thread, and return the objects that can be read.
+
+        The pipe's own reader is among them after a `wake`.
+        """
         ready = wait([*readable, self._reader], seconds)
         with suppress(BlockingIOError):
             while os.read(self._reader, 512):
@@ -44,8 +46,10 @@ class StopRequest:
         self.backoff = StoppableBackoff()  # of the worker's connection to Redis
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler's arguments)
-        """Handle a stop signal: the running job has `grace` seconds to end, or is given back. A second signal ends the
-        grace."""
+        """Handle a stop signal to the worker: its running job has `grace` seconds to end, or is given back.
+
+        A second signal ends the grace.
+        """
         now = time.monotonic()
         if self._signaled_at is None:
             self._signaled_at = now

@@ -43,18 +43,20 @@ class Parent(Protocol):
     def stopping(self) -> bool: ...
 
     def pause(self, seconds: float, *readable: Connection) -> bool:
-        """Wait up to `seconds`, or until a connection can be read; returns whether one can."""
+        """Wait in the worker's parent up to `seconds`, or until a connection can be read; returns whether one can."""
 
     def news(self) -> None:
-        """Have the heartbeat thread report at once."""
+        """Have the worker's heartbeat thread report at once."""
 
     def release(self, why: str) -> None:
-        """Give back jobs that wait for a child, before the next one is waited for."""
+        """Give back the worker's jobs that wait for a child, before the next child is waited for."""
 
 
 class ChildSupervisor:
-    """The supervisor of the worker's children. Not thread-safe: use it from the parent's main thread. Exception: the
-    heartbeat thread may call `gpu`."""
+    """The supervisor of the worker's children.
+
+    Not thread-safe: use it from the parent's main thread. Exception: the heartbeat thread may call `gpu`.
+    """
 
     def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
         told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None
@@ -81,7 +83,7 @@ class ChildSupervisor:
         return self.child.device is not None and self.child.device.backend == "gpu"
 
     def gpu(self) -> GpuCondition | None:
-        """The condition of the GPU, for the worker's report; None until anything is known."""
+        """The supervisor's account of the GPU, for the worker's report; None until anything is known."""
         phase: Phase = "serving" if self.child.ready else "gone" if self.child.gone else "starting"
         driver = None if self._driver is None else self._driver.report()
         stuck = self.child.call_seconds if phase == "serving" else None
@@ -91,7 +93,7 @@ class ChildSupervisor:
         return self.condition.report(phase, self._examples.failed, driver, self._why, call)
 
     def driver_says(self) -> str | None:
-        """Why the GPU's driver wants it left alone."""
+        """Why the supervisor must keep its children off the GPU, by what the driver says."""
         return left_alone(None if self._driver is None else self._driver.report())
 
     def await_ready(self) -> None:
@@ -115,7 +117,10 @@ class ChildSupervisor:
                 self._opened(message)
 
     def died_idle(self) -> None:
-        """Replace a child that ended between two jobs, or reported that it is about to: a driver may delay its end."""
+        """Replace the worker's child that ended between two jobs, or reported that it is about to.
+
+        A driver may delay its end.
+        """
         self.child.hear_out()
         if self.child.lost is not None:
             self.condition.lost(f"idle at {time.time()}", self.child.lost)
@@ -124,8 +129,10 @@ class ChildSupervisor:
         self.respawn(why if self.child.trial is None else f"{why} {self.child.doing}")
 
     def await_canary(self) -> None:
-        """Between jobs: receive the child's messages, and replace it if its GPU is lost or its canary check takes too
-        long."""
+        """Receive the child's messages in the parent between jobs, until its canary check has ended.
+
+        Replace the child if its GPU is lost or the check takes too long.
+        """
         while self.listen() and self.child.ready and not self._parent.stopping:
             left = self.child.canary_left
             if left is None:
@@ -138,7 +145,7 @@ class ChildSupervisor:
             self.died_idle()
 
     def hung(self) -> str:
-        """End the child, whose GPU does not answer the canary; returns why."""
+        """End the worker's child, whose GPU does not answer the canary; returns why."""
         why = f"the GPU did not answer the canary within {self._settings.canary_deadline_seconds:g} s"
         self.condition.hung(why)
         self._dismiss(why)
@@ -150,7 +157,7 @@ class ChildSupervisor:
         self.child.kill()
 
     def respawn(self, why: str, fault: bool = True) -> None:
-        """Start a new child: at once the first time one dies, the later the more die in a row without an answer.
+        """Start a new child of the worker: at once the first time, the later the more die in a row without an answer.
 
         The delay has full jitter, so that several workers of a machine do not strain a sick driver in step. Where it is
         no `fault`, but the parent's will, there is none.
@@ -172,8 +179,7 @@ class ChildSupervisor:
             self._parent.news()
 
     def assignment(self, jobs: Sequence[Held], keys: Mapping[str, bytes]) -> Assignment:
-        """The message that assigns jobs to the child, with their noise keys by id, and with what is kept off the
-        GPU."""
+        """The parent's assignment of jobs to its child, with their noise keys by id, and what is kept off the GPU."""
         request = jobs[0].request
         examples = (self._lost_in_an_example(job.request) for job in jobs)
         keep_off = struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
@@ -193,7 +199,10 @@ class ChildSupervisor:
         )
 
     def answered(self, work: Assignment, answer: Answer) -> None:
-        """Update the GPU's condition, the failed examples and the fallback counts from the child's answer."""
+        """Update what the supervisor knows from the child's answer.
+
+        That is the GPU's condition, the failed examples and the fallback counts.
+        """
         self.deaths = 0
         news = self.condition.answered(answer)
         kinds: set[str] = set()
@@ -211,10 +220,10 @@ class ChildSupervisor:
             self._parent.news()
 
     def costed(self, work: Assignment, answer: Answer, since: float) -> Answer:
-        """The child's answer with the energy and the money of each job's share of its launch, except for private jobs.
+        """The child's answer with what the parent adds: the energy and the money of each job's share of its launch.
 
-        `since` is when the child was given the jobs, by time.monotonic(). The GPU's energy is known from then until
-        now, and a launch had as much of it as of the time.
+        Private jobs get neither. `since` is when the child was given the jobs, by time.monotonic(). The GPU's energy is
+        known from then until now, and a launch had as much of it as of the time.
         """
         now = time.monotonic()
         joules = None if self._driver is None else self._driver.joules(since, now)
@@ -231,14 +240,14 @@ class ChildSupervisor:
         )
 
     def lost(self, request: JobRequest, lost: Lost) -> None:
-        """Record that the child lost its device in a job."""
+        """Have the supervisor record that the child lost its device in a job."""
         self.condition.lost(request.id, lost)
         for failure in self._examples.that_lost_the_device(request):
             self.condition.example_lost(failure.trial, request.id, lost.message)
         self._parent.news()
 
     def ended_in_job(self, request: JobRequest, end: str, ran: float, timed_out: bool) -> None:
-        """Judge the GPU before the child is killed in the middle of a job that ran for `ran` seconds.
+        """Judge the GPU before the parent kills its child in the middle of a job that ran for `ran` seconds.
 
         A job that is in a call may be long or hang: the next child will show. A job that is in none is long, and its
         process can be ended like any other.
@@ -252,8 +261,10 @@ class ChildSupervisor:
             self.condition.timed_out(request.id, why, stuck, ran)
 
     def look_after_gpu(self) -> None:
-        """Between jobs: receive the child's messages; replace it if its GPU is quarantined, recovered, or keeps
-        memory."""
+        """Receive the child's messages in the parent between jobs.
+
+        Replace the child if its GPU is quarantined, recovered, or keeps memory.
+        """
         self.await_canary()
         if not self.child.ready:
             return
@@ -279,15 +290,20 @@ class ChildSupervisor:
             self._driver.stop()
 
     def _lost_in_an_example(self, request: JobRequest) -> str | None:
-        """A reason to keep off the GPU: an example like this job cost the device, and has not cooled down."""
+        """The supervisor's reason to keep a job off the GPU: an example like it cost the device.
+
+        That example has not cooled down.
+        """
         for failure in self._examples.that_lost_the_device(request):
             if (why := self.condition.example_open(failure.trial)) is not None:
                 return f"the example {failure.trial} cost the GPU: {why}"
         return None
 
     def kept_off(self, work: Assignment, answer: Answer, outcome: Succeeded | Failed) -> str | None:
-        """The kind of reason for which the CPU computed an answer that was wanted from the GPU; None for other
-        answers."""
+        """Why the supervisor's child computed an answer on the CPU that was wanted from the GPU: the kind of reason.
+
+        None for other answers.
+        """
         if not isinstance(outcome, Succeeded) or work.first.backend == "cpu":
             return None
         if outcome.provenance.backend != "cpu" or outcome.provenance.fallback_reason is None:
@@ -299,7 +315,7 @@ class ChildSupervisor:
         return "quarantined" if self.condition.quarantined else "no-gpu"
 
     def _opened(self, message: Ready) -> None:
-        """Take a child that reported ready into service, unless every operation failed its example."""
+        """Take a child that reported ready into the worker's service, unless every operation failed its example."""
         self._examples.failed = message.failed
         if self._examples.all_failed():
             first = message.failed[0]
@@ -322,7 +338,7 @@ class ChildSupervisor:
         self._parent.news()
 
     def _start_failed(self, why: str, hung: bool = False) -> None:
-        """Start another child, which leaves the GPU alone once enough starts have failed on it.
+        """Start another child of the worker, which leaves the GPU alone once enough starts have failed on it.
 
         On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
         """
@@ -334,7 +350,10 @@ class ChildSupervisor:
         self.respawn(why)
 
     def _patience(self) -> float:
-        """Seconds that a starting child may be silent: fewer while it opens a GPU, and fewer still if that may hang."""
+        """Seconds for which the parent lets a starting child be silent.
+
+        They are fewer while it opens a GPU, and fewer still if that may hang.
+        """
         longest = self._settings.start_seconds
         if self.child.step != "looking for a GPU":
             return longest
@@ -343,7 +362,7 @@ class ChildSupervisor:
         return min(longest, max(_SUSPECT_SECONDS, round(_SUSPECT_TIMES * self._opening_seconds)))
 
     def listen(self) -> bool:
-        """Receive all pending messages of the child; False if it has ended, which callers handle."""
+        """Receive in the parent all pending messages of its child; False if it has ended, which callers handle."""
         try:
             while self.child.ready and self.child.pipe.poll():
                 self.note(self.child.hear())
@@ -353,7 +372,7 @@ class ChildSupervisor:
         return True
 
     def note(self, message: FromChild) -> None:
-        """Take in a message of a serving child that concerns no job."""
+        """Have the supervisor take in a message of its serving child that concerns no job."""
         if isinstance(message, Checked):
             self.condition.note_report(message)
         elif isinstance(message, Starting):
@@ -366,7 +385,10 @@ class ChildSupervisor:
         self.respawn(why, fault=False)
 
     def _try_gpu(self, ill: str | None) -> None:
-        """Let a second child try the quarantined GPU once it has cooled down, and take over once it is ready."""
+        """Let the worker's second child try the quarantined GPU once it has cooled down.
+
+        That child takes over once it is ready.
+        """
         if self._probation is None:
             if self.condition.to_be_tried():
                 if ill is not None:

@@ -84,7 +84,7 @@ class Worker:
         )
 
     def work(self) -> None:
-        """Claim and run jobs until asked to stop."""
+        """Run the worker's loop: claim and run jobs until asked to stop."""
         self._rq.register()
         self.look_around(self._jobs)
         self._heartbeat.start()
@@ -118,8 +118,10 @@ class Worker:
         return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), **only)
 
     def _wait_for_work(self) -> Batch | None:
-        """Wait for jobs and return them; None after a second, on a message of the child, or when the main thread is
-        woken."""
+        """Wait for jobs in the worker's main thread and return them.
+
+        None after a second, on a message of the child, or when the main thread is woken.
+        """
         gpu = not self._leaves_gpu_jobs()
         if self._waits is not None and self._waits.gpu is not gpu:
             self.release("its worker waits for other jobs from now on")
@@ -145,7 +147,10 @@ class Worker:
         return batch
 
     def _leave_if_idle(self) -> Batch | None:
-        """Stop after too long without a job, unless one was handed over in the last moment: then it is run."""
+        """Stop the worker after too long without a job.
+
+        If one was handed over in the last moment, it is run.
+        """
         now, longest = time.monotonic(), self.settings.idle_exit_seconds
         if self._idle_since is None:
             self._idle_since = now
@@ -177,7 +182,7 @@ class Worker:
         self._let_go([ending.job for ending in endings])
 
     def _run(self, batch: Batch) -> Batch | None:
-        """Run the claimed jobs; returns the jobs that were claimed in the same step that ended them."""
+        """Run jobs that the worker has claimed; returns the jobs that were claimed in the same step that ended them."""
         self._supervisor.await_canary()
         if not self._held:  # given back, as the child was replaced
             return None
@@ -202,7 +207,7 @@ class Worker:
         return None
 
     def _with_company(self, batch: Batch) -> Batch:
-        """Wait for more jobs of the same key, as long as their operation wants to."""
+        """Have the worker wait for more jobs of the same key, as long as their operation wants to."""
         first = batch.jobs[0].request
         if first.together is None or not first.together.wait or batch.reason != "drained":
             return batch
@@ -222,7 +227,7 @@ class Worker:
         return Batch(batch.jobs, "waited")
 
     def _start(self, jobs: tuple[Held, ...], keys: Mapping[str, bytes]) -> Launch:
-        """Hand jobs to the child, with the keys of their noise."""
+        """Hand the worker's jobs to its child, with the keys of their noise."""
         self._kill_wanted = False
         launch = Launch(self._supervisor.assignment(jobs, keys), jobs, time.monotonic())
         self._rq.state = "busy"  # as the claim wrote it
@@ -235,7 +240,10 @@ class Worker:
         return launch
 
     def _wait_while_suspended(self) -> None:
-        """Take no job while `rq suspend` holds or arrays cannot be had, and look after the GPU meanwhile."""
+        """Let the worker take no job while `rq suspend` holds or arrays cannot be had.
+
+        It looks after the GPU meanwhile.
+        """
         if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
             return
         while not self._stop.requested and (self._store.trouble() or self._rq.suspended()):
@@ -273,7 +281,7 @@ class Worker:
         return self._stop.requested
 
     def pause(self, seconds: float, *readable: Connection) -> bool:
-        """Wait up to `seconds`, until a connection can be read, or until the main thread is woken."""
+        """Wait up to `seconds`, until a connection can be read, or until the worker's main thread is woken."""
         ready = self._wake.wait(readable, seconds)
         return any(connection in ready for connection in readable)
 
@@ -341,7 +349,10 @@ class Worker:
     # A launch.
 
     def _watch(self, launch: Launch) -> Answer | LaunchEnd:
-        """Wait until the child answers a launch, a time limit passes, or nobody wants the answer any more."""
+        """Have the parent wait until the child answers a launch.
+
+        The wait ends too when a time limit passes, or when nobody wants the answer any more.
+        """
         while True:
             now = time.monotonic()
             launch.leave_out(self._revoked, now)
@@ -374,8 +385,10 @@ class Worker:
                 return end
 
     def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
-        """End the answered jobs, and claim the next ones in the same round trip to Redis, if the worker may take
-        more."""
+        """End the jobs that the worker's child answered, and claim the next ones in the same round trip to Redis.
+
+        It claims none if the worker may take no more.
+        """
         then = None
         if not self._stop.requested and self._child.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
@@ -387,7 +400,7 @@ class Worker:
         return batch
 
     def _let_go(self, jobs: Sequence[Held], batch: Batch | None = None) -> None:
-        """Forget jobs that have ended; `batch` holds the jobs that the worker has now."""
+        """Forget the worker's jobs that have ended; `batch` holds the jobs that it has now."""
         self._held = () if batch is None else batch.jobs
         self._stopped_in_rq.difference_update(jobs)
         # What the heartbeat was told while they ended, too: it asks of jobs that have ended by the time it says so.
@@ -396,7 +409,10 @@ class Worker:
             self._rq.state = "idle"  # as every ending writes it
 
     def _conclude(self, launch: Launch, end: LaunchEnd) -> None:
-        """End a launch without an answer: its jobs end or go back to the queue before the child is replaced."""
+        """End a launch that the worker's child did not answer.
+
+        Its jobs end or go back to the queue before the child is replaced.
+        """
         if end is LaunchEnd.DIED:
             self._died(launch)
         elif end is LaunchEnd.HUNG:  # before a job began: no strike against it
@@ -407,8 +423,10 @@ class Worker:
             self._killed(launch, end)
 
     def _killed(self, launch: Launch, end: LaunchEnd) -> None:
-        """Kill the child for a launch that has to end, then end its jobs: their results are deleted after the child's
-        death."""
+        """Kill the worker's child for a launch that has to end, then end its jobs.
+
+        Their results are deleted after the child's death.
+        """
         first, attempt = launch.jobs[0].request, launch.jobs[0].attempt
         why = f"a job was {end.value}, and its process ended with it"
         if end is not LaunchEnd.RELEASED:
@@ -424,7 +442,7 @@ class Worker:
             self._supervisor.respawn(why, fault=False)
 
     def _died(self, launch: Launch) -> None:
-        """End a launch whose child process died in the middle of it, and start a new child."""
+        """End the worker's launch whose child process died in the middle of it, and start a new child."""
         lost = self._child.lost
         # One that lost its device does nothing any more but end, which may take the driver a while.
         why = f"the device was lost ({lost.message})" if lost is not None else self._child.reap()
