@@ -13,14 +13,15 @@ _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
 class NotADataset(Refused):
-    """Raised for a dataset name that has invisible characters, or nothing but blanks."""
+    """Raised for a privacy budget's dataset name that has invisible characters, or nothing but blanks."""
 
     code = "invalid-request"
     pointer = "/dataset"
 
 
 def normal(name: str) -> str:
-    """The normal form of a dataset's name: NFKC, without case, runs of blanks as one. Raises NotADataset."""
+    """The normal form of the name of a budget's dataset: NFKC, without case, runs of blanks as one. Raises
+    NotADataset."""
     for at, character in enumerate(name, start=1):
         code = ord(character)
         if (

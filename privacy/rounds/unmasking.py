@@ -25,12 +25,12 @@ class Shares:
 
 
 def self_seeds(shares: Shares, survivors: Sequence[int]) -> bytes:
-    """Recover the survivors' self-mask seeds, 32 bytes each. Raises Unrecoverable."""
+    """Recover the self-mask seeds of a round's survivors, 32 bytes each. Raises Unrecoverable."""
     return b"".join(_combined(shares, client, shares.self_seeds[client], "self seed") for client in survivors)
 
 
 def pair_seeds(shares: Shares, pairs: Sequence[tuple[int, int]]) -> bytes:
-    """Recover the pairwise mask seeds of (dropped, survivor), 32 bytes each.
+    """Recover the pairwise mask seeds of a round's (dropped, survivor), 32 bytes each.
 
     Raises Unrecoverable, also if a recovered private key does not match the public key that all others masked with.
     """
