@@ -220,7 +220,8 @@ def _size(reach: _Reach, laplace: bool, budget: _Budget, k: int) -> tuple[int, F
 
 
 def _sensitivity_squared(reach: _Reach, laplace: bool, size: int) -> int:
-    """The square of the L1 (Laplace) or L2 (Gaussian) sensitivity of integers that differ by at most `size` steps."""
+    """The square of the sensitivity, L1 for Laplace noise or L2 for Gaussian, of integers that differ by at most `size`
+    steps."""
     if reach.norm == "linf":
         each = size + reach.rounding
         return reach.factor_squared * (reach.width**2 if laplace else reach.width) * each**2

@@ -57,8 +57,7 @@ class Averaging:
     second_moment: Numbers | None
 
     def ratios(self, squares: NDArray[np.uint64] | None, first: int, end: int) -> NDArray[np.uint64]:
-        """The ratios of the averaged clients first to end; with noise from squares[., blocks, 3], sums over their
-        steps.
+        """The ratios of averaged clients first to end; with noise from squares[., blocks, 3], sums over their steps.
 
         For step counts h * 2**25 + l these are the sums of h * h, h * l and l * l.
         """

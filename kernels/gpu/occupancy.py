@@ -59,7 +59,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The occupancy of a multiprocessor: the blocks it holds, the share of its warps, and the limiting resource."""
+    """The occupancy of a GPU's multiprocessor: the blocks it holds, the share of its warps, and what limits it."""
 
     blocks: int
     share: float

@@ -30,7 +30,8 @@ class PrivateMemory:
         return array
 
     def zero(self) -> None:
-        """Overwrite all memory that was given out. Kernels that still run in this thread's lane end before that."""
+        """Overwrite all device memory that was given out. Kernels that still run in this thread's lane end before
+        that."""
         try:
             for array in self._arrays:
                 array.fill(0)

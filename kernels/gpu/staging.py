@@ -53,7 +53,7 @@ class Staging:
         self._share(_receive, target, source)
 
     def forget(self) -> None:
-        """Overwrite the pinned buffers, which still hold copied data."""
+        """Overwrite the pinned buffers, which still hold data copied to or from the GPU."""
         for pair in self._pairs:
             for buffer in pair:
                 buffer.zero()
@@ -83,7 +83,7 @@ class Staging:
 
 
 class _Buffer:
-    """A buffer of pinned host memory for one piece, allocated when it is first used."""
+    """A buffer of pinned host memory for one piece of a copy to or from the GPU, allocated when it is first used."""
 
     def __init__(self, cupy: Any, stream: Any) -> None:
         self._cupy = cupy
@@ -120,7 +120,8 @@ class _Buffer:
             self._event.synchronize()
 
     def _as(self, part: NDArray[Any]) -> NDArray[Any]:
-        """The pinned buffer with the shape and dtype of `part`. It counts as used from now on, even after a failure."""
+        """The pinned buffer of a GPU copy with the shape and dtype of `part`. It counts as used from now on, even after
+        a failure."""
         if self._memory is None:
             self._memory = self._pinned()
         self._used = max(self._used, part.nbytes)

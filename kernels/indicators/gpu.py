@@ -91,7 +91,7 @@ class _Recursion:
     )  # the state before (row, bar), if the indicator depends on all earlier tiles
 
     def in_turn(self, itemsize: int) -> bool:
-        """Whether each piece of a row needs the recurrence's state after the piece before it."""
+        """Whether each piece of a row of prices needs the recurrence's state after the piece before it."""
         return look_back(self.law, itemsize) == 0
 
     def rows(self, series: Series) -> list[Any]:

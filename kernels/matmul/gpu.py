@@ -257,7 +257,8 @@ def _library(params: MatmulParams, size: Dimensions, device: Device) -> tuple[An
 
 
 def _guarded(cublas: Any, device: Device, work: Callable[[], Any]) -> Any:
-    """Call `work` and return its result. An error of cuBLAS or CuPy in it becomes a fault of the device."""
+    """Call `work` for a matrix product and return its result. An error of cuBLAS or CuPy in it becomes a fault of the
+    device."""
     library = cast(CupyDevice, device).library  # a device with `cupy` is a CupyDevice, or wraps one
     try:
         try:

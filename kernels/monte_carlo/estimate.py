@@ -109,7 +109,7 @@ def _controlled(
 
 
 def _bin_width(job: Terms) -> float:
-    """The width of a bin of the terminal prices' histogram, in log price."""
+    """The width of a bin of the simulated terminal prices' histogram, in log price."""
     return job.diffusion * sqrt(job.steps) / BINS_PER_DEVIATION
 
 

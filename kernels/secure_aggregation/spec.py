@@ -67,7 +67,8 @@ class SecureAggregation(Params):
 
     @property
     def max_abs_sum(self) -> int:
-        """The largest sum of all clients' vectors: a round must not overflow, whichever clients drop out."""
+        """The largest sum of all clients' vectors before masking: a round must not overflow, whichever clients drop
+        out."""
         return self.clients * self.quantisation.max_weight * self.quantisation.bound
 
     @property
@@ -136,7 +137,8 @@ def _membership(params: SecureAggregation) -> list[Problem]:
 
 
 def _sharing_sets(params: SecureAggregation, degree: int) -> list[Problem]:
-    """The problem of a client whose secrets are shared by too few survivors, so that nobody could recover them."""
+    """The problem of unmasking a client whose secrets are shared by too few survivors, so that nobody could recover
+    them."""
     survivors, ring = set(params.survivors), params.ring
     taking_part = survivors.union(params.dropped)
     around = [*ring[-(degree // 2) :], *ring, *ring[: degree // 2]]
