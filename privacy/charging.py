@@ -262,7 +262,7 @@ class Charges:
             return [OpenCharge(**row) for row in connection.execute(query).mappings()]
 
     def erase(self) -> bool:
-        """Truncate SQLite's write-ahead log, which still holds the seeds of ended charges. Returns whether it is empty.
+        """Truncate the ledger's SQLite log, which still holds the seeds of ended charges. Returns whether it is empty.
 
         Every transition that ends a charge calls it too, but a concurrent reader prevents it: call it periodically.
         """

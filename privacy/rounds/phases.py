@@ -51,13 +51,13 @@ def require(found: Row[Any], phase: Phase, *, exactly: bool = True) -> None:
 
 
 def require_shares(me: Row[Any]) -> None:
-    """Check that a member of a round sent its shares in time. Raises PhaseOver."""
+    """Check that the database got the shares of a member of a round in time. Raises PhaseOver."""
     if not me.shared:
         raise PhaseOver(f"client {me.client} is out of the round: its shares were not there in time")
 
 
 def require_unsent(sent: bool, member: Member, message: str) -> None:
-    """Check that a member of a round has not sent this message. Raises AlreadySent."""
+    """Check that the database has no such message from a member of a round yet. Raises AlreadySent."""
     if sent:
         raise AlreadySent(f"client {member.client} has sent {message}")
 

@@ -235,7 +235,7 @@ class Rounds:
             return Place(sharers.index(member.client), len(sharers), size, left)
 
     def counts_masked(self, member: Member) -> bool:
-        """Whether the member's masked vector is part of the round's sum, in any phase."""
+        """Whether the database counts the member's masked vector in the round's sum, in any phase."""
         with reading(self._engine) as connection:
             return bool(statements.member_row(connection, member).masked)
 
@@ -312,7 +312,8 @@ class Rounds:
             )
 
     def advance(self, round_id: str) -> Phase:
-        """End the round's phase if every client sent its message or the time is over; returns the phase after that."""
+        """End a round's phase in the database if all clients sent their message or the time is over; returns the phase
+        after that."""
         with writing(self._engine) as connection:
             found = statements.round_row(connection, round_id, "alone")
             phase: Phase = found.phase
