@@ -98,8 +98,7 @@ def magnitudes(x, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-def]
-    """Write for a vector norm each tile's sum of (x 2^scale)^2 and its scale, which brings its largest magnitude to [2,
-    4).
+    """Write for a vector norm each tile's sum of (x 2^scale)^2 and its scale: the largest magnitude comes to [2, 4).
 
     If all magnitudes are below 2^-1022, the least normal number, the scale is the largest possible.
     """
