@@ -31,8 +31,10 @@ def choose(
     keep_off_gpu: str | None = None,
     pick: Callable[[], Pick] | None = None,
 ) -> Choice:
-    """The backend of a job: the one it asked for, or under "auto" the one of `pick`, or else the GPU. Raises NoDevice
-    if "gpu" was asked for and cannot be used.
+    """The backend on which the child computes a job.
+
+    It is the one that the job asked for, or under "auto" the one of `pick`, or else the GPU. Raises NoDevice if "gpu"
+    was asked for and cannot be used.
 
     `pick` is asked where there is a GPU and the operation knows how. `keep_off_gpu` is a reason not to use a GPU that
     is there (the job's workers died).

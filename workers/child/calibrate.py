@@ -43,9 +43,10 @@ def calibrate(
     say: Say = lambda line: None,  # noqa: ARG005
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Measure each operation and each of its variants, and save the times in `costs`; `say` gets a line for each.
+    """Measure each operation and variant for predicted times, and save the measurements in `costs`.
 
-    Takes about a second for each of them. Raises DeviceLost; what cannot run on a backend is left unknown there.
+    `say` gets a line for each. Takes about a second for each of them. Raises DeviceLost; what cannot run on a backend
+    is left unknown there.
     """
     for operation in operations:
         for example in (Example(operation.example.params, operation.example.inputs), *operation.variants):
@@ -74,7 +75,10 @@ def _calibrate(operation: Operation, found: Probe, costs: Costs, say: Say, clock
 
 
 def sizes(operation: Operation, off: float = 1.0) -> Iterator[tuple[Job, Params, dict[str, Any]]]:
-    """Requests of growing size, with what is known of each before it runs; `off` times the sizes of a calibration."""
+    """Requests of growing size from which times are predicted, with what is known of each before it runs.
+
+    `off` times the sizes of a calibration.
+    """
     grow = _growth(operation)
     if grow is None:
         return
@@ -96,7 +100,7 @@ def sizes(operation: Operation, off: float = 1.0) -> Iterator[tuple[Job, Params,
 
 
 def _growth(operation: Operation) -> Grow | None:
-    """How the operation's example is made larger; None where it takes nothing larger that is more work."""
+    """How calibration makes the operation's example larger; None where it takes nothing larger that is more work."""
     given = {name: np.asarray(one["data"], dtype=one["dtype"]) for name, one in operation.example.inputs.items()}
     params = operation.example.params
     work = []
@@ -152,7 +156,10 @@ def measure(
     device: Device | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float | None:
-    """The seconds of the quickest of a few runs of an operation, copies included; None if it does not run there."""
+    """The measured seconds from which times are predicted: the quickest of a few runs of an operation.
+
+    Copies are included. None if the operation does not run there.
+    """
     arguments = dict(inputs)
     if operation.randomness == "seed":
         arguments["seed"] = 0

@@ -35,7 +35,7 @@ ParamsCache = dict[tuple[Any, ...], Params]
 def decode(
     operation: Operation, request: JobRequest, store: WorkerStore, cache: ParamsCache
 ) -> tuple[Params, dict[str, np.ndarray]]:
-    """The parsed parameters and the input arrays of a job; jobs of one batch share `cache`.
+    """The parsed parameters and the input arrays of a job that the child computes; jobs of one batch share `cache`.
 
     Inputs are writable memory, so that they have the type of ordinary arrays for Numba, and nothing written reaches a
     file. Raises InvalidRequest, also for an input that has gone.
@@ -68,7 +68,7 @@ def encode(
     store: WorkerStore,
     now: float,
 ) -> None:
-    """Write `result.json` and one .npy file per array output into an attempt's directory.
+    """Write what the child computed, `result.json` and one .npy file per array output, into an attempt's directory.
 
     It may have them already, empty. Raises TypeError when the operation returned something else than it declares.
     """
@@ -91,7 +91,10 @@ def encode(
 
 
 def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
-    """SHA-256 of all outputs: the same wherever, and however often, a release was computed."""
+    """SHA-256 of all outputs that the child computed for a release.
+
+    It is the same wherever, and however often, the release was computed.
+    """
     whole = hashlib.sha256()
     for output in operation.outputs:
         value = outputs[output.name]
@@ -105,7 +108,7 @@ def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
 
 
 def files(operation: Operation) -> list[str]:
-    """The names of the result files that `encode` writes."""
+    """The names of the result files that the child writes by `encode`."""
     return [_DOCUMENT, *(_file(output.name) for output in operation.outputs if output.kind == "array")]
 
 
@@ -114,9 +117,10 @@ def _file(output: str) -> str:
 
 
 def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
-    """The array in a file, and what its header says. What is mapped is read in place: no copy of it stays in memory.
+    """An input array that the child reads from a file, and what its header says.
 
-    Raises ValueError for a file that is none of ours, or is cut short.
+    What is mapped is read in place: no copy of it stays in memory. Raises ValueError for a file that is none of ours,
+    or is cut short.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -158,7 +162,7 @@ def _array(name: str, value: Any, owner: str, directory: Path, store: WorkerStor
 
 
 def _write(file: str, *pieces: bytes | memoryview) -> None:
-    """Make a file of these pieces, in one call unless the kernel takes less of them."""
+    """Make the child's result file of these pieces, in one call unless the system takes less of them."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         written = os.writev(descriptor, pieces)
@@ -172,7 +176,7 @@ def _write(file: str, *pieces: bytes | memoryview) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value: NumPy scalars as Python's, NaN and infinities as null."""
+    """A JSON value of an output that the child computed: NumPy scalars as Python's, NaN and infinities as null."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray):

@@ -51,7 +51,7 @@ _SMALL = 0.001
 
 @dataclass
 class Mean:
-    """The mean work and seconds of the jobs in one range of sizes, and the number of these jobs."""
+    """What the cost model keeps of one range of sizes: the mean work and seconds of its jobs, and their number."""
 
     work: float
     seconds: float
@@ -60,7 +60,10 @@ class Mean:
 
 @dataclass
 class Line:
-    """T = (a + b * work) * c, in seconds; c is how far the jobs of a size are off the fit, and 1 where none ran."""
+    """The predicted time of an operation on a device: T = (a + b * work) * c, in seconds.
+
+    c is how far the jobs of a size are off the fit, and 1 where none ran.
+    """
 
     means: dict[int, Mean] = field(default_factory=dict)
     a: float = 0.0
@@ -71,8 +74,11 @@ class Line:
         return sum(mean.jobs for mean in self.means.values())
 
     def seconds(self, work: float) -> float:
-        """The prediction. Outside the sizes that ran, time is taken to go with the work: above them it takes no longer,
-        so that nobody is caught by a job without end, and below them no less, so that it is tried there."""
+        """The predicted time of a job of this work.
+
+        Outside the sizes that ran, time is taken to go with the work: above them it takes no longer, so that nobody is
+        caught by a job without end, and below them no less, so that it is tried there.
+        """
         bounded = min(max(work, self._least / _BEYOND), self._most * _BEYOND)
         return self.fitted(bounded) * self._correction(bounded) * (work / bounded)
 
@@ -80,7 +86,7 @@ class Line:
         return self.a + self.b * work
 
     def covers(self, work: float) -> bool:
-        """Whether jobs about as small and about as large have run."""
+        """Whether the prediction rests on jobs about as small and about as large as this work."""
         return self._least / _BEYOND <= work <= self._most * _BEYOND
 
     @property
@@ -92,7 +98,7 @@ class Line:
         return max(mean.work for mean in self.means.values())
 
     def learn(self, work: float, seconds: float) -> None:
-        """Update the line with a job of this work that took `seconds`."""
+        """Update the predicted times with a job of this work that took `seconds`."""
         mean = self.means.get(_range(work))
         if self.jobs >= _TRUSTED and self.covers(work):
             expected = self.seconds(work)
@@ -110,7 +116,10 @@ class Line:
         self.fit()
 
     def fit(self) -> None:
-        """The line with the least relative errors at the means, and neither number below zero."""
+        """Fit the predicted times to the means: the line with the least relative errors.
+
+        Neither of its numbers is below zero.
+        """
         points = [(1 / mean.seconds, mean.work / mean.seconds) for mean in self.means.values()]
         if len(points) == 1:  # as likely to be overhead as to be work
             self.a, self.b = 0.5 / points[0][0], 0.5 / points[0][1]
@@ -126,7 +135,10 @@ class Line:
             self.a, self.b = p / pp, 0.0
 
     def _correction(self, work: float) -> float:
-        """Between two sizes that ran it goes from the one's to the other's as the logarithm of the work does."""
+        """The factor by which the predicted time of this work is corrected.
+
+        Between two sizes that ran it goes from the one's to the other's as the logarithm of the work does.
+        """
         if (mean := self.means.get(_range(work))) is not None:
             return self._off(mean)
         low = max((mean for mean in self.means.values() if mean.work < work), key=lambda mean: mean.work, default=None)
@@ -137,7 +149,7 @@ class Line:
         return self._off(low) ** (1 - share) * self._off(high) ** share
 
     def _off(self, mean: Mean) -> float:
-        """How far the jobs of a size are off the fit, less where they are few."""
+        """How far the jobs of a size are off the predicted time, less where they are few."""
         return (mean.seconds / self.fitted(mean.work)) ** (mean.jobs / (mean.jobs + 1))
 
 
@@ -147,7 +159,10 @@ def _range(work: float) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """The input of a prediction: the kind of a job (its operation and what chooses its code), and its work."""
+    """A job whose time is predicted: its kind and its work.
+
+    The kind is the operation and what chooses its code.
+    """
 
     kind: str
     work: float
@@ -155,7 +170,10 @@ class Job:
 
 
 def job_of(operation: Operation, params: Params, inputs: Mapping[str, ArrayInfo]) -> Job:
-    """The kind of a job are its operation, its inputs' dtypes and those parameters that choose code, not numbers."""
+    """The job whose time is predicted.
+
+    Its kind is its operation, its inputs' dtypes and those parameters that choose code, not numbers.
+    """
     cost = operation.cost(params, inputs)
     chosen = [
         str(getattr(params, name)) for name, about in type(params).model_fields.items() if _chooses(about.annotation)
@@ -165,7 +183,10 @@ def job_of(operation: Operation, params: Params, inputs: Mapping[str, ArrayInfo]
 
 
 def _chooses(annotation: Any) -> bool:
-    """Whether a parameter is one of a few words, or true or false; a caller's own words are none of our business."""
+    """Whether a parameter chooses code in the cost model: it is one of a few words, or true or false.
+
+    A caller's own words are none of our business.
+    """
     if annotation is bool or get_origin(annotation) is Literal:
         return True
     members = [member for member in get_args(annotation) if member is not type(None)]
@@ -180,10 +201,9 @@ class Pick:
 
 @dataclass
 class Costs:
-    """The learned costs of a GPU, and of the CPU beside it. `directory` keeps them between processes, a file per
-    device.
+    """The learned costs of a GPU, and of the CPU beside it, by which the child predicts times.
 
-    `clock` is what times are measured by.
+    `directory` keeps them between processes, a file per device. `clock` is what times are measured by.
     """
 
     device: DeviceReport
@@ -202,17 +222,17 @@ class Costs:
                 self._lines[backend] = _read(file, self._name(backend))
 
     def seconds(self, backend: Backend, job: Job) -> float | None:
-        """How long a job would take; None where nothing like it ran."""
+        """The predicted time of a job on a backend; None where nothing like it ran."""
         line = self._lines[backend].get(job.kind)
         return None if line is None else line.seconds(job.work)
 
     def expected(self, job: Job) -> float | None:
-        """How long a job takes on the GPU; None where none of about its size ran there."""
+        """The predicted time of a job on the GPU; None where none of about its size ran there."""
         line = self._lines["gpu"].get(job.kind)
         return line.seconds(job.work) if line is not None and line.covers(job.work) else None
 
     def pick(self, job: Job) -> Pick:
-        """The GPU until both are known at about this size, then the quicker.
+        """The backend with the shorter predicted time; the GPU until both are known at about this size.
 
         What is slower, or not known yet, is measured now and then as long as that costs no more than 1 % of all time.
         """
@@ -235,7 +255,10 @@ class Costs:
         return Pick(quicker, f"predicted {predicted}")
 
     def learn(self, backend: Backend, job: Job, seconds: float) -> None:
-        """Learn from a job that ended on a backend; saves the costs if they were not saved for a while."""
+        """Learn for the predicted times from a job that ended on a backend.
+
+        Saves the costs if they were not saved for a while.
+        """
         if not job.teaches or seconds <= 0:
             return
         self.add(backend, job, seconds)
@@ -248,11 +271,14 @@ class Costs:
             self.save()
 
     def add(self, backend: Backend, job: Job, seconds: float) -> None:
-        """A measurement, of a job or for calibration."""
+        """Add a measurement to the predicted times, of a job or for calibration."""
         self._lines[backend].setdefault(job.kind, Line()).learn(job.work, seconds)
 
     def save(self) -> None:
-        """Write what is known, whole or not at all. A disk that is full costs what was learned, not the job."""
+        """Write the predicted times to disk, whole or not at all.
+
+        A disk that is full costs what was learned, not the job.
+        """
         self._saved_at = time.monotonic()
         for backend, lines in self._lines.items():
             file = self._file(backend)
@@ -271,13 +297,13 @@ class Costs:
                     new.unlink()
 
     def table(self) -> Iterable[tuple[Backend, str, Line]]:
-        """Everything that is known, for those who print it."""
+        """All predicted times that are known, for those who print them."""
         for backend, lines in self._lines.items():
             for kind, line in sorted(lines.items()):
                 yield backend, kind, line
 
     def _name(self, backend: Backend) -> str:
-        """The device and the code that ran on it: what one took says nothing of another."""
+        """What predicted times are valid for: the device and the code that ran on it."""
         if backend == "cpu":
             return f"{self.cpu}, kernels {fingerprint()}"
         return f"{self.device.uuid or self.device.name}, driver {self.device.driver}, kernels {fingerprint()}"
@@ -290,7 +316,7 @@ class Costs:
 
 
 def costs_of(settings: WorkerSettings, device: DeviceReport) -> Costs | None:
-    """What is known of a worker's GPU and its CPU; None where "auto" is to take the GPU whatever is known."""
+    """The predicted times of a worker's GPU and its CPU; None where "auto" is to take the GPU whatever they are."""
     if settings.auto == "gpu" or device.backend != "gpu":
         return None
     threads = os.environ.get("NUMBA_NUM_THREADS", "all")  # workers that share a machine divide its cores
@@ -298,7 +324,7 @@ def costs_of(settings: WorkerSettings, device: DeviceReport) -> Costs | None:
 
 
 def _read(file: Path, name: str) -> dict[str, Line]:
-    """The lines in a file; none where it is missing, broken, or of another device or other code."""
+    """The lines of predicted times in a file; none where it is missing, broken, or of another device or other code."""
     try:
         written = json.loads(file.read_text())
         if (written["format"], written["device"]) != (_FORMAT, name):
@@ -321,7 +347,7 @@ def _line(means: list[Mean]) -> Line:
 
 
 def _ordered(on_cpu: float, on_gpu: float) -> tuple[Backend, Backend]:
-    """Both backends, the quicker first."""
+    """Both backends, the one with the shorter predicted time first."""
     return ("cpu", "gpu") if on_cpu < on_gpu else ("gpu", "cpu")
 
 

@@ -21,14 +21,17 @@ _PATIENCE = 5.0  # seconds; what the driver says of a device is told with it, an
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of the probe for a device. `device` is None where there is no GPU; `report.reason` then says why."""
+    """The result of the child's probe for a device.
+
+    `device` is None where there is no GPU; `report.reason` then says why.
+    """
 
     report: DeviceReport
     device: Device | None
 
 
 def probe(setting: str = "", memory: str = "") -> Probe:
-    """Open the device a worker was told to use (`WorkerSettings.device`), or say why there is none.
+    """Open the device that the child was told to use (`WorkerSettings.device`), or say why there is none.
 
     A CUDA index counts as nvidia-smi does. Call it once per process: a CUDA context belongs to its process. `memory`
     limits what is taken of the device's (`WorkerSettings.gpu_memory`).
@@ -54,13 +57,16 @@ def probe(setting: str = "", memory: str = "") -> Probe:
 
 
 def without_gpu(reason: str, fault: int | None = None) -> Probe:
-    """`fault` is the CUDA error with which opening a GPU that may be there failed."""
+    """The probe of a child that computes on the CPU.
+
+    `fault` is the CUDA error with which opening a GPU that may be there failed.
+    """
     return Probe(DeviceReport(backend="cpu", name=cpu_name(), reason=reason, fault=fault), None)
 
 
 @cache
 def cpu_name() -> str:
-    """The processor's name and how many of its cores this process may use."""
+    """The name of the CPU that the child computes on, and how many of its cores this process may use."""
     name = "CPU"
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -72,7 +78,7 @@ def cpu_name() -> str:
 
 
 def _missing() -> str | None:
-    """Why CUDA cannot be used, found without starting it."""
+    """Why the child cannot use CUDA, found without starting it."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -83,7 +89,10 @@ def _missing() -> str | None:
 
 
 def _found(device: Device, name: str) -> Probe:
-    """`name` is what the driver calls the device, "" for a stand-in that it does not know."""
+    """The probe of a child that computes on a GPU.
+
+    `name` is what the driver calls the device, "" for a stand-in that it does not know.
+    """
     details: dict[str, Any] = {"uuid": name if name.startswith(("GPU-", "MIG-")) else None}
     if name:
         reading = look(name, library(), deadline=_PATIENCE).reading
@@ -94,14 +103,17 @@ def _found(device: Device, name: str) -> Probe:
 
 
 def _bus(device: Device) -> str:
-    """Where the GPU is on the PCI bus, which NVML knows it by too."""
+    """Where the child's GPU is on the PCI bus, which NVML knows it by too."""
     runtime = cast("Any", device.cupy).cuda.runtime
     bus = runtime.deviceGetPCIBusId(runtime.getDevice())
     return bus.decode() if isinstance(bus, bytes) else str(bus)
 
 
 def _stand_in(setting: str) -> Any:
-    """What "module:factory" makes, or "module:factory@uuid" of a UUID."""
+    """The stand-in for a GPU that the child computes on.
+
+    It is what "module:factory" makes, or "module:factory@uuid" of a UUID.
+    """
     path, _, uuid = setting.partition("@")
     module, _, attribute = path.partition(":")
     factory = getattr(importlib.import_module(module), attribute)

@@ -49,10 +49,11 @@ def run(
     keys: Mapping[str, bytes] | None = None,
     took: Callable[[Times], None] | None = None,
 ) -> list[Outcome]:
-    """Compute and write the results of jobs and their attempts' numbers; nothing is visible until the caller commits.
+    """Compute in the child these attempts of jobs, and write their results.
 
-    Jobs of one operation that are alike run in one launch, others one after another. What fails of several is tried
-    again in halves, so that whoever fails does so alone, and with its own error.
+    Nothing is visible until the caller commits. Jobs of one operation that are alike run in one launch, others one
+    after another. What fails of several is tried again in halves, so that whoever fails does so alone, and with its own
+    error.
 
     `costs` predicts which backend is the quicker, where the jobs leave that open, and learns how long a launch took;
     `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
@@ -86,14 +87,14 @@ def run(
 
 
 def prepare(operations: Iterable[Operation]) -> None:
-    """Import the CPU implementations, so that no fallback waits for an import."""
+    """Import the CPU implementations into the child, so that no fallback waits for an import."""
     for operation in operations:
         operation.implementation("cpu")
 
 
 @dataclass
 class _Item:
-    """One attempt, and what has become of it."""
+    """One attempt that the child computes, and what has become of it."""
 
     operation: Operation
     request: JobRequest
@@ -107,7 +108,10 @@ class _Item:
         self.outcome = _failed(self.operation, self.request, error)
 
     def is_like(self, other: "_Item") -> bool:
-        """Whether one launch can compute both. A claim should hold no others; if it does, none is computed wrongly."""
+        """Whether one launch in the child can compute both.
+
+        A claim should hold no others; if it does, none is computed wrongly.
+        """
         return (
             self.operation is other.operation
             and self.request.backend == other.request.backend
@@ -122,7 +126,7 @@ class _Item:
 
 @dataclass
 class _Launch:
-    """One call of an implementation, for one job or for several that are alike."""
+    """One call of an implementation by the child, for one job or for several that are alike."""
 
     items: Sequence[_Item]
     params: Params
@@ -135,7 +139,7 @@ class _Launch:
 
     @property
     def name(self) -> str:
-        """The name of the launch in log lines."""
+        """The name of the child's launch in log lines."""
         first = self.items[0].request.id
         of = first if len(self.items) == 1 else f"{first} and {len(self.items) - 1} more"
         return f"{self.operation.name} of {of}"
@@ -151,7 +155,7 @@ class _Launch:
         return arguments
 
     def job(self) -> Job:
-        """The launch as a job of the cost model: of the kind of its items, and as large as all of them."""
+        """The launch as a job whose time is predicted: of the kind of its items, and as large as all of them."""
         first = self.items[0]
         job = job_of(first.operation, first.params, {name: _info(array) for name, array in first.inputs.items()})
         return Job(job.kind, job.work * len(self.items), job.teaches)
@@ -159,7 +163,7 @@ class _Launch:
 
 @dataclass
 class _Batch:
-    """The arguments that all launches of one call of `run` share."""
+    """The arguments that all launches of one call of `run` in the child share."""
 
     store: WorkerStore
     found: Probe
@@ -169,7 +173,7 @@ class _Batch:
     took: Callable[[Times], None] | None
 
     def run(self, items: Sequence[_Item]) -> None:
-        """Give each item its outcome."""
+        """Compute the items in the child, and give each its outcome."""
         cache: codec.ParamsCache = {}
         for item in items:
             try:
@@ -215,7 +219,7 @@ class _Batch:
             self._attempt(items[first : first + size])
 
     def _launch(self, launch: _Launch) -> None:
-        """Compute in one call, and write what came of each item."""
+        """Compute items in one launch of the child, and write what came of each."""
         operation, first = launch.operation, launch.items[0].request
         job = pick = None
         clock = time.perf_counter
@@ -271,7 +275,10 @@ class _Batch:
 
 
 def _require_charge(item: _Item, store: WorkerStore) -> None:
-    """Raise InvalidRequest for a release that no charge pays for, or whose input is not what was charged for."""
+    """Raise InvalidRequest before the child computes a release that no charge pays for.
+
+    The same holds for one whose input is not what was charged for.
+    """
     operation, request = item.operation, item.request
     if operation.spend is None:
         return
@@ -291,7 +298,7 @@ def _described(array: np.ndarray) -> tuple[DType, tuple[int, ...]]:
 
 
 def _launch_of(items: Sequence[_Item]) -> _Launch | None:
-    """One call for jobs that are alike; None where they have to run one after another."""
+    """One launch in the child for jobs that are alike; None where they have to run one after another."""
     first = items[0]
     if len(items) == 1:
         return _Launch(items, first.params, first.inputs, lambda outputs: [outputs])
@@ -300,7 +307,7 @@ def _launch_of(items: Sequence[_Item]) -> _Launch | None:
 
 
 def _failed(operation: Operation, request: JobRequest, error: Exception) -> Failed:
-    """The failed outcome that the job's caller gets for an error other than DeviceLost."""
+    """The outcome that the job's caller gets when computing in the child failed with an error other than DeviceLost."""
     if isinstance(error, InvalidRequest):
         return Failed(code="invalid-input", message=str(error))
     if isinstance(error, NoDevice):
@@ -329,7 +336,7 @@ def _info(array: np.ndarray) -> ArrayInfo:
 
 @dataclass
 class _Watch:
-    """When an implementation was called and returned, and when the one before it was seen to fail."""
+    """When the child called an implementation, when it returned, and when the one before it was seen to fail."""
 
     clock: Callable[[], float]
     began: float = 0.0
@@ -373,7 +380,7 @@ def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
 
 
 def _provenance(launch: _Launch, choice: Choice, found: Probe, watch: _Watch, times: Times | None) -> Provenance:
-    """What all jobs of a launch have in common; each has its own attempt, seed and owner."""
+    """The provenance that all jobs of the child's launch have in common; each has its own attempt, seed and owner."""
     return Provenance(
         backend=choice.backend,
         device=_name(choice.device),

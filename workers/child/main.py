@@ -64,7 +64,7 @@ TICK_SECONDS = 0.01
 
 
 def main(descriptor: int, calls: int, parent: int) -> int:
-    """Probe, warm up, then serve until the parent closes the pipe."""
+    """Run the child process: probe, warm up, then serve until the parent closes the pipe."""
     die_with(parent)
     # A terminal's Ctrl-C and a group's SIGTERM are for the parent: it decides whether this process may finish its job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -182,7 +182,10 @@ class _Child:
             self._store.make_ahead(codec.files(operation))
 
     def _warm_up(self, settings: WorkerSettings) -> list[FailedExample]:
-        """Try every example and variant on a GPU; on the CPU, until one example succeeds. Returns those that failed."""
+        """Warm the child up: try every example and variant on a GPU, and on the CPU until one example succeeds.
+
+        Returns those that failed.
+        """
         self._plan(documented(self._operations.values()))
         self._tell()
         start_second_compiler(settings)
@@ -226,13 +229,19 @@ class _Child:
         return WarmUp(done=self._tried, of=self._tried + len(self._untried))
 
     def _check(self) -> None:
-        """Run the canary check with a message before and after it: the parent ends this process if the check hangs."""
+        """Run the child's canary check with a message before and after it.
+
+        The parent ends this process if the check hangs.
+        """
         send(self._pipe, Checking(began=time.monotonic()))
         trouble = self._ask_the_canary()
         send(self._pipe, Checked(trouble=trouble, **self._of_device()))
 
     def _ask_the_canary(self) -> str | None:
-        """Run the canary check; returns why it could not run. Raises DeviceLost if the answer is wrong or missing."""
+        """Run the child's canary check; returns why it could not run.
+
+        Raises DeviceLost if the answer is wrong or missing.
+        """
         self._canary_due = time.monotonic() + self._canary_every
         if self._bare is None:
             return None
@@ -265,7 +274,7 @@ class _Child:
 
 
 def _transfers(launches: Sequence[Times]) -> Transfers | None:
-    """The bytes and seconds of the copies of launches whose times are not private; None without any."""
+    """The bytes and seconds of the copies of the child's launches whose times are not private; None without any."""
     if not launches:
         return None
     up, down = (sum((getattr(times, way) for times in launches), Copied()) for way in ("up", "down"))
@@ -273,20 +282,24 @@ def _transfers(launches: Sequence[Times]) -> Transfers | None:
 
 
 def _freeze() -> None:
-    """Libraries and compiled code stay until the end: a collection that looks through them takes 0.1 s of some job."""
+    """Keep the child's libraries and compiled code out of garbage collection: they stay until the end.
+
+    A collection that looks through them takes 0.1 s of some job.
+    """
     gc.collect()
     gc.freeze()
 
 
 def until_tick(now: float) -> float:
-    """Seconds until the clock shows a multiple of the tick."""
+    """Seconds that the child waits before it answers a private job: until the clock shows a multiple of the tick."""
     return TICK_SECONDS - now % TICK_SECONDS
 
 
 class _Teller:
-    """The reporter of a job's progress to the parent: a few messages a second however often any thread calls it.
+    """The child's reporter of a job's progress to its parent.
 
-    Not of a job that is done before: each event is a write that Redis has on its disk before it answers.
+    It sends a few messages a second however often any thread calls it. Not of a job that is done before: each event is
+    a write that Redis has on its disk before it answers.
     """
 
     def __init__(self, pipe: Connection, job_id: str) -> None:

@@ -45,8 +45,10 @@ _LONGEST_MESSAGE = 300
 
 @dataclass(frozen=True)
 class Trial:
-    """One request that the warm-up runs. `variant` tells it apart from the operation's documented example, for which it
-    is None."""
+    """One request that the warm-up runs.
+
+    `variant` tells it apart from the operation's documented example, for which it is None.
+    """
 
     operation: Operation
     example: Example
@@ -57,13 +59,16 @@ class Trial:
 
 
 def documented(operations: Iterable[Operation]) -> Iterator[Trial]:
-    """Each operation's documented example, those that the CPU compiles quickly first."""
+    """The warm-up's trials of each operation's documented example, those that the CPU compiles quickly first."""
     for operation in sorted(operations, key=lambda operation: operation.compile_seconds):
         yield Trial(operation, operation.example)
 
 
 def variants(operations: Iterable[Operation]) -> Iterator[Trial]:
-    """What the documented examples leave out: the variants, and every example whose inputs may be float32 in that."""
+    """The warm-up's trials of what the documented examples leave out.
+
+    These are the variants, and every example whose inputs may be float32 in that.
+    """
     for operation in operations:
         for example in (operation.example, *operation.variants):
             failures = ", ".join(
@@ -78,7 +83,10 @@ def variants(operations: Iterable[Operation]) -> Iterator[Trial]:
 
 
 def choices(trial: Trial) -> dict[str, bool | str]:
-    """The words that tell a variant's parameters apart: they choose code, where numbers are only computed with."""
+    """The words that tell a variant's parameters apart in the warm-up.
+
+    They choose code, where numbers are only computed with.
+    """
     documented_params = trial.operation.example.params
     return {
         name: value
@@ -97,10 +105,10 @@ def _in_single_precision(operation: Operation, example: Example) -> Example | No
 
 
 def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingProxyType({})) -> FailedExample | None:
-    """Run an example as its job would run, so that no job waits for a compiler; returns its failure, if it fails.
+    """Run an example in the warm-up as its job would run; returns its failure, if it fails.
 
-    What cannot run on the GPU is run on the CPU, as its jobs will be; so is what `skip` names, because the device was
-    lost in it before. Raises DeviceLost.
+    No job waits for a compiler then. What cannot run on the GPU is run on the CPU, as its jobs will be; so is what
+    `skip` names, because the device was lost in it before. Raises DeviceLost.
     """
     began = time.perf_counter()
     choice = choose(trial.operation, "auto", found)
@@ -129,12 +137,12 @@ def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingPro
 
 
 def warm_up(trials: Iterable[Trial], found: Probe) -> tuple[FailedExample, ...]:
-    """Run each example; returns the failures. Raises DeviceLost."""
+    """Run each example of a warm-up; returns the failures. Raises DeviceLost."""
     return tuple(failure for trial in trials if (failure := try_example(trial, found)) is not None)
 
 
 def answer(trial: Trial, backend: Any, device: Any, key: bytes | None = None) -> dict[str, Any]:
-    """Run one request and return its outputs. `key` stands for the random one of a private operation."""
+    """Run one request of the warm-up and return its outputs. `key` stands for the random one of a private operation."""
     operation, example = trial.operation, trial.example
     inputs = {name: np.asarray(given["data"], dtype=given["dtype"]) for name, given in example.inputs.items()}
     arguments: dict[str, Any] = dict(inputs)
@@ -176,9 +184,10 @@ def _failure(trial: Trial, backend: Any, error: Exception, fallback: bool = Fals
 
 
 def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] | None":
-    """While this process warms up, compile for the CPU in another one; None where everything is compiled already.
+    """While this process warms up, compile for the CPU in another one.
 
-    It goes through the whole catalogue: a worker with a GPU wants the CPU's code for the day it falls back.
+    None where everything is compiled already. It goes through the whole catalogue: a worker with a GPU wants the CPU's
+    code for the day it falls back.
     """
     if stamp(settings).exists():
         return None
@@ -192,14 +201,16 @@ def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] 
 
 
 def stamp(settings: WorkerSettings) -> Path:
-    """The path of a file that exists once the whole catalogue is compiled, by these sources, this Numba and this
-    CPU."""
+    """The path of the file that tells the warm-up that the whole catalogue is compiled.
+
+    That holds for these sources, this Numba and this CPU.
+    """
     for_what = f"{settings.operations} {fingerprint()} {version('numba')} {version('numpy')} {cpu_name()} {sys.version}"
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"complete-{hashlib.sha256(for_what.encode()).hexdigest()[:12]}"
 
 
 def main(parent: int) -> None:
-    """Run every documented example on the CPU, the last one first, then the variants."""
+    """Warm up in the second process: run every documented example on the CPU, the last one first, then the variants."""
     die_with(parent)
     settings, cpu = WorkerSettings(), without_gpu("only compiling")
     operations = list(settings.catalogue().values())

@@ -25,12 +25,14 @@ _KINDS: dict[type[DeviceFault], FaultKind] = {
 
 
 class BreakerOpen(LaunchFailed):
-    """The kernel failed for several jobs of late and is left alone for a while."""
+    """Raised for a kernel that failed for several jobs of late, and which the child leaves alone for a while."""
 
 
 class WatchedDevice(WrappedDevice):
-    """A device that records the kernels and faults of a job since `begin`, in `launched` and `faults`. Each device call
-    is recorded in `calls`."""
+    """The child's device, which records the kernels and faults of a job since `begin`.
+
+    They are in `launched` and `faults`. Each device call is recorded in `calls`.
+    """
 
     def __init__(self, device: Device, calls: Calls) -> None:
         super().__init__(device)
@@ -42,14 +44,17 @@ class WatchedDevice(WrappedDevice):
         self._loaded: set[tuple[Source, str]] = set()
 
     def begin(self, refused: Mapping[str, str], work: float = 0.0) -> None:
-        """A job of so many elementary steps; the kernels of `refused` are not launched, for the reasons it gives."""
+        """Begin to watch a job of so many elementary steps on the child's device.
+
+        The kernels of `refused` are not launched, for the reasons it gives.
+        """
         self.launched = set()
         self.faults = []
         self._refused = refused
         self._patience = _CALL_SECONDS + work / _STEPS_A_SECOND
 
     def expect(self, seconds: float) -> None:
-        """Shorten the limit of device calls to fit earlier jobs of the same size, which took `seconds`."""
+        """Shorten the limit of the child's device calls to fit earlier jobs of the same size, which took `seconds`."""
         self._patience = min(self._patience, _CALL_SECONDS + _TIMES * seconds)
 
     def lane(self, index: int) -> AbstractContextManager[None]:
@@ -120,7 +125,10 @@ class WatchedDevice(WrappedDevice):
 
 
 class _WatchedLane(AbstractContextManager[None]):
-    """A lane of a watched device. Entering and leaving it are device calls, which may wait; the time between is not."""
+    """A lane of the child's watched device.
+
+    Entering and leaving it are device calls, which may wait; the time between is not.
+    """
 
     def __init__(self, device: WatchedDevice, lane: AbstractContextManager[None]) -> None:
         self._device = device

@@ -9,7 +9,7 @@ from warpdesk_server.kernels.gpu.source import Source
 
 
 class WrappedDevice:
-    """A wrapper of a device, which also passes on what the device offers beyond the contract."""
+    """A wrapper of the child's device, which also passes on what the device offers beyond the contract."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -52,7 +52,7 @@ class WrappedDevice:
 
 
 class WrappedKernel:
-    """A wrapper of a kernel, which also passes on what the kernel offers beyond the contract."""
+    """A wrapper of a kernel on the child's device, which also passes on what the kernel offers beyond the contract."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
