@@ -16,8 +16,9 @@ LONGEST_COOL_DOWN = 600.0  # seconds
 
 
 class Breaker:
-    """A circuit breaker. It opens after faults of `jobs` different jobs within `within` seconds, for `cool_down`
-    seconds at first.
+    """A circuit breaker that keeps what failed off a GPU.
+
+    It opens after faults of `jobs` different jobs within `within` seconds, for `cool_down` seconds at first.
 
     A job counts once however often it fails: one odd request does not show that the kernel is broken.
     """
@@ -38,7 +39,7 @@ class Breaker:
         return "open" if now < self.next_probe else "half-open"
 
     def fault(self, job: str, reason: str, now: float) -> bool:
-        """Count a fault; True if it opened the breaker, or opened it again from half-open."""
+        """Count a fault on the GPU; True if it opened the breaker, or opened it again from half-open."""
         if (state := self.state(now)) != "closed":
             if state == "half-open":
                 self.open(reason, now)
@@ -52,7 +53,7 @@ class Breaker:
         return True
 
     def open(self, reason: str, now: float) -> None:
-        """Open the breaker at once; if it was open already, double the cool-down."""
+        """Open the GPU's breaker at once; if it was open already, double the cool-down."""
         if self._closed:
             self._closed, self.since, self._cool_down = False, now, self._first_cool_down
         else:
@@ -62,7 +63,7 @@ class Breaker:
         self._faults.clear()
 
     def success(self, now: float) -> bool:
-        """Record a success; True if it closed the breaker. Only a half-open breaker closes."""
+        """Record a success on the GPU; True if it closed the breaker. Only a half-open breaker closes."""
         if self.state(now) != "half-open":
             return False
         self._closed = True

@@ -105,7 +105,7 @@ class Condition:
     # What happened.
 
     def opened(self, device: DeviceReport) -> None:
-        """Record that a child is ready on a device."""
+        """Record in the GPU's condition that a child is ready on a device."""
         now = self._clock()
         self._suspicion = None
         if device.backend == "gpu":
@@ -124,7 +124,7 @@ class Condition:
                 self._gpu.open(reason, now)
 
     def note_report(self, by: OfDevice) -> None:
-        """Record the device status in a message of a serving child."""
+        """Update the GPU's condition by the device status in a message of a serving child."""
         self._spoke_at = self._clock()
         self._canary_at = by.canary_at or self._canary_at
         self._proved_at = max(self._proved_at, self._canary_at or 0.0)
@@ -133,11 +133,14 @@ class Condition:
             self._canary_trouble = by.trouble
 
     def listened(self) -> None:
-        """Record that all messages of the waiting child were received by now."""
+        """Record in the GPU's condition that all messages of the waiting child were received by now."""
         self._listened_at = self._clock()
 
     def answered(self, answer: Answer) -> bool:
-        """Record the kernels, faults and leftover memory in a job's answer; True if the worker's report changes."""
+        """Update the GPU's condition by the kernels, faults and leftover memory in a job's answer.
+
+        True if the condition to be reported changes.
+        """
         now, faults = self._clock(), [fault for fault in answer.faults if fault.kind != "kept-off"]
         news = bool(faults)
         self.note_report(answer)
@@ -157,7 +160,7 @@ class Condition:
         return news
 
     def lost(self, job: str, by: Lost) -> None:
-        """Record that the device was lost, in a job or between jobs."""
+        """Record in the GPU's condition that the device was lost, in a job or between jobs."""
         now = self._clock()
         self._note("wrong-answer" if by.wrong else "lost", by.message, now)
         self._is_lost = True
@@ -170,7 +173,7 @@ class Condition:
             self.suspect(f"the device was lost ({by.message})")
 
     def timed_out(self, job: str, why: str, stuck: float, ran: float) -> None:
-        """Record a job that timed out after `ran` seconds, the last `stuck` of them in one GPU call.
+        """Record in the GPU's condition that a job timed out after `ran` seconds, the last `stuck` in one GPU call.
 
         It counts as a fault if the call took most of that time, since the limit is more than any job should take.
         """
@@ -181,7 +184,10 @@ class Condition:
         self._gpu.fault(job, why, now)
 
     def hung(self, why: str) -> None:
-        """Record that the GPU did not answer the canary check: no job caused it, so each time counts."""
+        """Record in the GPU's condition that it did not answer the canary check.
+
+        No job caused it, so each time counts.
+        """
         now = self._clock()
         self._note("hang", why, now)
         self._is_lost = True
@@ -193,13 +199,13 @@ class Condition:
         self._suspicion = why
 
     def cleared(self) -> None:
-        """Drop the suspicion: a new child has opened the GPU and the canary check passed."""
+        """Drop the suspicion that the GPU hangs: a new child has opened it and the canary check passed."""
         self._suspicion = None
 
     def start_failed(self, why: str, by: Lost | None, trial: str | None, hung: bool = False) -> None:
-        """Record that a child ended while it looked for the GPU or warmed up on it, perhaps in an example (`trial`).
+        """Record in the GPU's condition that a child ended while it looked for the GPU or warmed up on it.
 
-        `hung` says that it hung as it opened the GPU.
+        That may have been in an example (`trial`). `hung` says that it hung as it opened the GPU.
         """
         now = self._clock()
         self._starts += 1
@@ -215,11 +221,11 @@ class Condition:
             self._gpu.fault(f"start {self._starts}", why, now)
 
     def example_answered(self, trial: str) -> None:
-        """Record that the GPU answered a job like this example."""
+        """Record in the GPU's condition that it answered a job like this example."""
         self._examples.pop(trial, None)
 
     def example_lost(self, trial: str, job: str, why: str) -> None:
-        """Record that a job like this example lost the device, as the example did."""
+        """Record in the GPU's condition that a job like this example lost the device, as the example did."""
         self._example(trial).fault(job, why, self._clock())
 
     # What follows.
@@ -233,15 +239,15 @@ class Condition:
         return self._gpu.state(self._clock()) != "closed"
 
     def no_gpu(self) -> str | None:
-        """Why the next child must not use the GPU; None if it may."""
+        """Why the GPU's condition forbids it to the next child; None if it does not."""
         return f"the GPU is quarantined: {self._gpu.reason}" if self.quarantined else None
 
     def to_be_tried(self) -> bool:
-        """Whether a quarantined GPU has cooled down."""
+        """Whether the GPU's condition lets it be tried: it is quarantined and has cooled down."""
         return self._gpu.state(self._clock()) == "half-open"
 
     def trial_failed(self, why: str, trial: str | None = None) -> None:
-        """Record that the trial of a quarantined GPU failed, perhaps in an example (`trial`)."""
+        """Record in the GPU's condition that its trial in quarantine failed, perhaps in an example (`trial`)."""
         now = self._clock()
         self._note("start", why, now)
         if trial is not None:
@@ -249,7 +255,10 @@ class Condition:
         self._gpu.fault("trial", why, now)
 
     def found_none(self, device: DeviceReport) -> None:
-        """Record that a child on probation could not open the quarantined GPU, or found that there is none any more."""
+        """Record in the GPU's condition that a child on probation could not open it, or found that it is gone.
+
+        Or the child found that there is no GPU any more.
+        """
         reason = device.reason or "there is no GPU"
         if device.fault in _ABSENT:
             self._gpu.success(self._clock())
@@ -258,29 +267,32 @@ class Condition:
             self.trial_failed(reason)
 
     def quarantine(self, why: str) -> None:
-        """Quarantine the GPU for a reason that its driver gave."""
+        """Set the GPU's condition to quarantined, for a reason that its driver gave."""
         now = self._clock()
         if not self.quarantined:
             self._note("driver", why, now)
             self._gpu.open(why, now)
 
     def skip(self) -> dict[str, str]:
-        """Examples that a new child shall not try on the GPU, and why."""
+        """Examples that a new child shall not try on the GPU in its present condition, and why."""
         return {trial: breaker.reason for trial, breaker in self._examples.items()}
 
     def example_open(self, trial: str) -> str | None:
-        """Why jobs like an example are kept off the GPU now."""
+        """Why the GPU's condition keeps jobs like an example off it now."""
         breaker = self._examples.get(trial)
         return breaker.reason if breaker is not None and breaker.state(self._clock()) == "open" else None
 
     def refused(self) -> dict[str, str]:
-        """The kernels that are kept off the GPU now, and why."""
+        """The kernels that the GPU's condition keeps off it now, and why."""
         now = self._clock()
         return {name: breaker.reason for name, breaker in self._kernels.items() if breaker.state(now) == "open"}
 
     def canary_wanted(self) -> bool:
-        """Whether the canary check should run before the next job: the GPU has not worked lately, or a breaker is
-        half-open and the GPU has not passed the check since."""
+        """Whether the GPU's condition asks for the canary check before the next job.
+
+        It does if the GPU has not worked lately, or if a breaker is half-open and the GPU has not passed the check
+        since.
+        """
         now, answered = self._clock(), self._canary_at or 0.0
         if now - self._proved_at > _PROOF_SECONDS:
             return True

@@ -43,8 +43,10 @@ class Failure:
 
 
 class Slowdown:
-    """The lasting reasons for which a GPU's clocks are slowed down, each until it was absent for `HYSTERESIS`
-    seconds."""
+    """The lasting reasons of a GPU's driver for which its clocks are slowed down.
+
+    Each stays until it was absent for `HYSTERESIS` seconds.
+    """
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -73,7 +75,7 @@ def findings(
     hung: tuple[str, float] | None,
     xids: tuple[XidEvent, ...],
 ) -> tuple[GpuFinding, ...]:
-    """All findings on a GPU, the worst first; none for a healthy GPU.
+    """All findings on a GPU from its driver's readings, the worst first; none for a healthy GPU.
 
     `reading` is the last that succeeded, `slowdown` what slows it down (see Slowdown), `failure` the last one that did
     not succeed if none has since, `hung` a call that should have returned and its seconds. `nvml` names the errors.
@@ -164,7 +166,7 @@ def _of_xids(xids: tuple[XidEvent, ...], reading: GpuReading | None) -> list[Gpu
 
 
 def _for(remedy: str, reading: GpuReading | None) -> str:
-    """A remedy with the GPU's name in it; a reset is one of the whole GPU."""
+    """A finding's remedy with the GPU's name in it; a reset is one of the whole GPU."""
     if reading is None:
         return remedy.format(uuid="<uuid>")
     return remedy.format(uuid=reading.mig.parent if reading.mig is not None else reading.uuid)

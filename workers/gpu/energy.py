@@ -71,8 +71,10 @@ def _when(point: _Point) -> float:
 
 
 def _so_far(points: list[_Point], at: float) -> float | None:
-    """The joules used up to a moment. After the last reading the power stays the same; before the first it is the
-    mean."""
+    """The joules that the GPU used up to a moment.
+
+    After the last reading the power stays the same; before the first it is the mean.
+    """
     place = bisect_right(points, at, key=_when)
     if place == len(points):
         near, watts = points[-1], points[-1].watts

@@ -27,7 +27,7 @@ class Gpm:
     def __init__(
         self, nvml: Any, whole: Any, instance: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`instance` is the GPU instance of a slice. Raises NVMLError."""
+        """Open NVML's performance monitoring; `instance` is the GPU instance of a slice. Raises NVMLError."""
         self._nvml = nvml
         self._whole = whole
         self._instance = instance
@@ -41,8 +41,10 @@ class Gpm:
             raise
 
     def read(self) -> dict[str, float | None]:
-        """The activity ratios since the reading before, as far as this GPU has them; none the first time. Raises
-        NVMLError."""
+        """The GPU's activity ratios since the reading before, as far as this GPU has them; none the first time.
+
+        Raises NVMLError.
+        """
         now, nvml = self._clock(), self._nvml
         if self._at is not None and now - self._at < _LEAST_SECONDS:
             return {}

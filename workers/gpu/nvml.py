@@ -37,7 +37,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, or a slice of one, that a worker can be given."""
+    """A GPU, or a slice of one, as its driver names it, that a worker can be given."""
 
     uuid: str
     name: str
@@ -50,9 +50,9 @@ def library() -> Any:
 
 
 def gpus(nvml: Any, deadline: float = INIT_DEADLINE) -> list[Gpu]:
-    """Every GPU CUDA could use, slices instead of a GPU that is cut into MIG devices; none where NVML is missing.
+    """Every GPU the driver knows that CUDA could use; none where NVML is missing.
 
-    Raises TimeoutError when the driver does not answer.
+    Of a GPU that is cut into MIG devices there are the slices. Raises TimeoutError when the driver does not answer.
     """
     return within(deadline, lambda: _gpus(nvml), "the NVIDIA driver did not say which GPUs there are")
 
@@ -82,7 +82,7 @@ def visible(found: Sequence[Gpu], chosen: str | None) -> list[str]:
 
 
 def look(which: str, nvml: Any, deadline: float = INIT_DEADLINE + DEADLINE) -> GpuReport:
-    """One reading of a GPU, named as for Monitor; waits for it no longer than `deadline` seconds."""
+    """One reading of a GPU from its driver, named as for Monitor; waits for it no longer than `deadline` seconds."""
     monitor = Monitor(which, nvml)
     monitor.start()
     monitor.wait_for_first(deadline)
@@ -91,7 +91,10 @@ def look(which: str, nvml: Any, deadline: float = INIT_DEADLINE + DEADLINE) -> G
 
 
 def within(deadline: float, work: Callable[[], _Value], otherwise: str) -> _Value:
-    """What `work` returns or raises, or TimeoutError after `deadline` seconds, when it is left behind in its thread."""
+    """What `work`, a call of the GPU's driver, returns or raises.
+
+    Raises TimeoutError after `deadline` seconds: the call is then left behind in its thread.
+    """
     done = threading.Event()
     results: list[_Value] = []
     errors: list[BaseException] = []
@@ -112,9 +115,9 @@ def within(deadline: float, work: Callable[[], _Value], otherwise: str) -> _Valu
 
 
 def watch(settings: WorkerSettings, pid: Callable[[], int | None]) -> "Monitor | None":
-    """A monitor, started, of the GPU a worker was told to use; None where it was told not to use one.
+    """A started monitor of the driver of the GPU that a worker was told to use.
 
-    A stand-in for a GPU has a driver only where a script plays one.
+    None where it was told not to use one. A stand-in for a GPU has a driver only where a script plays one.
     """
     which = driver_name(settings.device)
     if which == "cpu" or (":" in settings.device and not which):
@@ -135,7 +138,7 @@ def driver_name(setting: str) -> str:
 
 
 class Monitor(threading.Thread):
-    """Reads one GPU as long as it lives. `report` may be called from any thread and never waits for the driver.
+    """The monitor that reads one GPU's driver. `report` may be called from any thread and never waits for the driver.
 
     `which` names the GPU: by its UUID or a MIG device's, its index, its place on the PCI bus, or "" for the first.
     `pid` is asked for the process whose memory is read, `gpm` asks for what workers.gpu.gpm reads.
@@ -186,7 +189,7 @@ class Monitor(threading.Thread):
         return self._energy.joules(since, until)
 
     def wait_for_first(self, deadline: float) -> bool:
-        """Whether a first reading succeeded or failed within so many seconds."""
+        """Whether a first reading of the GPU's driver succeeded or failed within so many seconds."""
         return self._looked.wait(deadline)
 
     def stop(self) -> None:
@@ -256,7 +259,7 @@ class _Timed:
         self._running: tuple[str, float, float] | None = None  # the call, its beginning, how long it may take
 
     def overdue(self, now: float) -> tuple[str, float] | None:
-        """The call that should have returned by now, and for how many seconds it has run."""
+        """The NVML call that should have returned by now, and for how many seconds it has run."""
         running = self._running
         if running is None or now - running[1] <= running[2]:
             return None
@@ -307,7 +310,7 @@ def _gpus(nvml: Any) -> list[Gpu]:
 
 
 def _slices(nvml: Any, whole: Any) -> list[Any]:
-    """The GPU itself, or its MIG devices where it is cut; cut and without any, CUDA cannot use it."""
+    """The GPU as NVML lists it, or its MIG devices where it is cut; cut and without any, CUDA cannot use it."""
     try:
         if nvml.nvmlDeviceGetMigMode(whole)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
             return [whole]

@@ -89,7 +89,7 @@ class NvmlSession:
         )
 
     def next_xid(self, seconds: float) -> int | None:
-        """The number of an Xid event, None where there was none in this time."""
+        """The number of an Xid event of the GPU, None where there was none in this time."""
         nvml = self._nvml
         try:
             event = nvml.nvmlEventSetWait_v2(self.events, max(1, int(seconds * 1000)))
@@ -166,7 +166,10 @@ class NvmlSession:
         }
 
     def _processes(self, pid: int | None) -> dict[str, int | None]:
-        """How many compute on it, and the memory of ours and of all others; no number of a process leaves this."""
+        """How many processes compute on the GPU by NVML, and the memory of ours and of all others.
+
+        No number of a process leaves this.
+        """
         processes = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3, self._device)
         if processes is None:
             return {}
@@ -206,7 +209,7 @@ class NvmlSession:
         return _ACTIONS.get(number, f"action {number}")
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer, or None where this GPU or driver has none. What concerns the whole GPU is raised."""
+        """The driver's answer, or None where this GPU or driver has none. What concerns the whole GPU is raised."""
         try:
             return call(*arguments)
         except self._nvml.NVMLError as error:
@@ -238,7 +241,7 @@ def is_grave(nvml: Any, error: Any) -> bool:
 
 
 def _find(nvml: Any, which: str) -> tuple[Any, Any]:
-    """The device a setting names, and the whole GPU it is, or is a slice of."""
+    """The NVML device that a setting names, and the whole GPU it is, or is a slice of."""
     if which.startswith("MIG-"):
         device = nvml.nvmlDeviceGetHandleByUUID(which)
         return device, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)

@@ -94,6 +94,8 @@ _CATALOGUE: dict[int, tuple[Asks, str]] = {
 
 
 def meaning(xid: int) -> tuple[Asks, str]:
-    """The action that an Xid asks for, and its meaning in words. An Xid that is not in the catalogue asks for a
-    look."""
+    """The action that a GPU's Xid asks for, and its meaning in words.
+
+    An Xid that is not in the catalogue asks for a look.
+    """
     return _CATALOGUE.get(xid, ("look", "a fault of which NVIDIA's catalogue says nothing"))
