@@ -58,7 +58,7 @@ def gpus(nvml: Any, deadline: float = INIT_DEADLINE) -> list[Gpu]:
 
 
 def visible(found: Sequence[Gpu], chosen: str | None) -> list[str]:
-    """The UUIDs of the GPUs that CUDA_VISIBLE_DEVICES leaves, all where it is None.
+    """The UUIDs of the driver's GPUs that CUDA_VISIBLE_DEVICES leaves, all where it is None.
 
     As CUDA reads it: indices, and beginnings of UUIDs that fit only one, up to the first that names no GPU. An index
     counts as nvidia-smi does, and of a GPU that is cut takes its first slice. Where the driver told of no GPU, CUDA is
@@ -193,7 +193,7 @@ class Monitor(threading.Thread):
         return self._looked.wait(deadline)
 
     def stop(self) -> None:
-        """Let the thread end; it is not waited for, since it may hang in the driver."""
+        """Let the monitor's thread end; it is not waited for, since it may hang in the GPU's driver."""
         self._stopped.set()
 
     def run(self) -> None:

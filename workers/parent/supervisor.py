@@ -152,7 +152,10 @@ class ChildSupervisor:
         return why
 
     def kill(self, why: str) -> None:
-        """Kill the child process. The worker reports that before the process has ended, which a driver may delay."""
+        """Kill the worker's child process.
+
+        The worker reports that before the process has ended, which a driver may delay.
+        """
         self._dismiss(why)
         self.child.kill()
 

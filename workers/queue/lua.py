@@ -67,6 +67,6 @@ def load(connection: Redis, scripts: Sequence[str] = SCRIPTS) -> None:
 
 
 def missing(connection: Redis) -> list[str]:
-    """The scripts of this release that Redis does not have."""
+    """The Lua scripts of this release that Redis does not have."""
     loaded = connection.script_exists(*map(digest_of, SCRIPTS))
     return [script for script, there in zip(SCRIPTS, loaded, strict=True) if not there]
