@@ -143,7 +143,9 @@ def uvicorn(factory: str) -> Iterator[str]:
 def _running(
     command: list[str], log: Path, settings: dict[str, str], inherited: Sequence[int] = ()
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
+    # As a user's shell has it: without settings, and with Python's own cache of compiled modules.
+    unset = "WARPDESK_", "PYTHONDONTWRITEBYTECODE"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *command], cwd=ROOT, env={**clean, **settings}, stdout=output, stderr=subprocess.STDOUT,

@@ -76,5 +76,5 @@ def _until(true: Callable[[], bool]) -> float:
                 return time.monotonic()
         except httpx.TransportError:
             pass
-        time.sleep(0.02)
+        time.sleep(0.1)
     raise SystemExit(f"the service has not come up in {PATIENCE:g} s")

@@ -159,6 +159,14 @@ def health() -> str:
     return table(header, lines) + origin("health")
 
 
+def start() -> str:
+    lines = [
+        [row["start"], row["until"], row["starts"], row["median s"], row["slowest s"], row["goal s"] or ""]
+        for row in result("start")
+    ]
+    return table(["start", "until", "starts", "p50, s", "longest, s", "goal, s"], lines) + origin("start")
+
+
 def scrape() -> str:
     lines = [
         [row["scrape"], row.get("times", ""), row["median ms"], row.get("p99 ms", ""), row.get("worst ms", "")]
@@ -300,7 +308,7 @@ TABLES: dict[str, Callable[[], str]] = {
     one.__name__: one
     for one in (
         *(operations, accuracy, latency, latency_after_rest, throughput, batches, ingest, faults, health, scrape),
-        *(ledger, secagg_round, instrumentation, overload, streams, chaos, attacks, soak),
+        *(start, ledger, secagg_round, instrumentation, overload, streams, chaos, attacks, soak),
     )
 }
 

@@ -23,7 +23,8 @@ from warpdesk_server.app.access.keys import (
     require_key_file,
     stamp,
 )
-from warpdesk_server.app.access.local import is_loopback, require_local
+from warpdesk_server.app.access.local import require_local
+from warpdesk_server.app.access.loopback import is_loopback
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, network
 

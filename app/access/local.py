@@ -1,12 +1,11 @@
 """Access control of a service without keys: it serves its own user on this machine, and nobody else."""
 
-import ipaddress
 import os
 import re
-from functools import lru_cache
 
 from fastapi import Request
 
+from warpdesk_server.app.access.loopback import is_loopback
 from warpdesk_server.app.access.peers import user_of
 from warpdesk_server.app.kit.errors import Refusal
 
@@ -15,17 +14,6 @@ _FORWARDED = re.compile(
     r"forwarded(?:-.+)?|via|cdn-loop|x-forwarded|x-scheme|(?:cf|fly|fastly)-.+|(?:.+-)?client-?ip"
     r"|x-(?:amzn|appengine|arr|azure|bluecoat|envoy|forwarded|nginx|original|proxyuser|real|remote)-.+"
 )
-
-
-@lru_cache(maxsize=16)
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's loopback: without API keys, nobody else is served."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 async def require_local(request: Request) -> None:

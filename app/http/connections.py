@@ -10,7 +10,6 @@ from warpdesk_server.app.kit.limits import FEWEST_CONNECTIONS, FILES_OF_OTHERS, 
 
 log = logging.getLogger("warpdesk.api")
 
-_MOST_FILES = 1 << 20  # some systems allow so many that a program which loops over all of them does not end
 _TOLD_EVERY = 60.0
 
 
@@ -67,14 +66,6 @@ class Connections:
         if now - self._logged_at >= _TOLD_EVERY:
             self._logged_at = now
             log.warning("all %d connections are taken: idle ones are closed for new ones", self._shares.whole)
-
-
-def raise_file_limit() -> None:
-    """Raise the HTTP server's limit of open files, which includes connections, to the most this process may have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def most_connections(wanted: int) -> int:

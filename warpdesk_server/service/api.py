@@ -8,10 +8,10 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from warpdesk_server.app.http.connections import raise_file_limit
 from warpdesk_server.app.http.reception import reception
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
+from warpdesk_server.service.processes import raise_file_limit
 from warpdesk_server.workers import logs
 
 

@@ -1,6 +1,7 @@
 """Child processes of a service: they die with their parent, and are stopped with their whole process group."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -10,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from warpdesk_server.workers.process import tie_to
+
+_MOST_FILES = 1 << 20  # some systems allow so many that a program which loops over all of them does not end
 
 
 def spawn(
@@ -87,3 +90,11 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def raise_file_limit() -> None:
+    """Raise the HTTP server's limit of open files, which includes connections, to the most this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

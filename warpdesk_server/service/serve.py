@@ -18,13 +18,12 @@ from functools import partial
 from typing import Any
 
 from warpdesk_server.app.access.keys import UnusableKeys, read_keys, require_key_file
-from warpdesk_server.app.access.local import is_loopback
-from warpdesk_server.app.http.connections import raise_file_limit
+from warpdesk_server.app.access.loopback import is_loopback
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.privacy.opening import LEDGER_ERRORS, examine
 from warpdesk_server.service.home import UnusableHome, command, make_private
-from warpdesk_server.service.processes import module, spawn, stop
+from warpdesk_server.service.processes import module, raise_file_limit, spawn, stop
 from warpdesk_server.service.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from warpdesk_server.workers.gpu.nvml import gpus, library, visible
 from warpdesk_server.workers.settings import WorkerSettings
@@ -34,6 +33,7 @@ log = logging.getLogger("warpdesk.serve")
 
 TICK = 0.1  # seconds between two looks at the children
 FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds before a child that died is started again; doubles each time
+_LOOK = 0.3  # seconds between two looks at how far a service is that answers
 _QUIET, _PROGRESS = 2.0, 10.0  # seconds until the first line about a first start's compilation, and between two
 CALM = 30.0  # a child that lived this long is forgiven its earlier deaths
 GRACE = 5.0  # seconds a worker has beyond its own drain time, in which a running job may end; others run again
@@ -251,16 +251,18 @@ class _Announcement:
         self.say = say
         self.made = False
         self.answered = False
+        self.look_at = 0.0
         self.progress_at = time.monotonic() + _QUIET  # when it is told next how far the compiler is
 
     def look(self) -> None:
-        if self.made:
+        if self.made or time.monotonic() < self.look_at:
             return
         try:
             status, health = self._get(self.path)
         except (OSError, http.client.HTTPException):
             return
         self.answered = True
+        self.look_at = time.monotonic() + _LOOK
         if status == 503 and time.monotonic() >= self.progress_at and (warm_up := json.loads(health)["warm_up"]):
             self.progress_at = time.monotonic() + _PROGRESS
             self.say(f"compiling {warm_up['done']} of {warm_up['of']}, about a minute; what is compiled runs already")

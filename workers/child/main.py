@@ -56,7 +56,8 @@ log = logging.getLogger("warpdesk.child")
 
 PROGRESS_SECONDS = 0.25
 
-# How long a job that waits in the queue may take to reach the child: it goes before the next example.
+# How long a job that waits in the queue may take to reach the child, after an example that was compiled: it goes before
+# the next one.
 HANDOVER_SECONDS = 0.02
 
 # Answers with noise in them are given at multiples of this by the clock: how long one took tells of its noise.
@@ -113,6 +114,7 @@ class _Child:
         self._skip = orders.skip
         self._untried = dict[str, Trial]()  # examples, by their names
         self._tried = 0
+        self._compiled_long = False  # the last one
         failed = self._warm_up(settings)
         _freeze()
         ready = Ready(
@@ -126,7 +128,7 @@ class _Child:
 
     def serve(self) -> None:
         while True:
-            if self._untried and not self._pipe.poll(HANDOVER_SECONDS):
+            if self._untried and not self._pipe.poll(HANDOVER_SECONDS if self._compiled_long else 0.0):
                 self._try_between_jobs(next(iter(self._untried)))
                 continue
             if self._device is not None:
@@ -210,7 +212,9 @@ class _Child:
 
     def _try(self, name: str) -> FailedExample | None:
         self._tell(name)
+        began = time.monotonic()
         failure = try_example(self._untried[name], self._found, self._skip)
+        self._compiled_long = time.monotonic() - began > 5 * HANDOVER_SECONDS
         del self._untried[name]
         self._tried += 1
         return failure

@@ -10,6 +10,7 @@ variants, and all of them in float32. A GPU's kernels can only be compiled by th
 faster, so there the variants come before the worker is ready.
 """
 
+import fcntl
 import hashlib
 import json
 import logging
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -117,7 +119,8 @@ def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingPro
         lost = _failure(trial, "gpu", DeviceLost(skip[str(trial)]), fallback=_runs_on_the_cpu(trial))
         return lost.model_copy(update={"lost_the_device": True})
     try:
-        answer(trial, choice.backend, choice.device)
+        with nullcontext() if choice.device is not None else _alone(trial):
+            answer(trial, choice.backend, choice.device)
     except DeviceLost:
         raise
     except RECOVERABLE as fault:
@@ -134,6 +137,20 @@ def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingPro
         return _failure(trial, choice.backend, error)
     log.info("%s is warm on the %s (%.2f s)", trial, choice.backend, time.perf_counter() - began)
     return None
+
+
+@contextmanager
+def _alone(trial: Trial) -> Iterator[None]:
+    """Wait while another process compiles this example for the same cache: it can be loaded from there afterwards."""
+    directory = os.environ.get("NUMBA_CACHE_DIR")
+    if directory is None:
+        yield
+        return
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(str(trial).encode()).hexdigest()[:12]
+    with (Path(directory) / f"compiling-{name}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def warm_up(trials: Iterable[Trial], found: Probe) -> tuple[FailedExample, ...]:

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from warpdesk import Client, JobTimeout
 from warpdesk.models import State
 from warpdesk_server.app.access.keys import UnusableKeys, create_key, read_keys, revoke_key, serve_without_keys
-from warpdesk_server.app.access.local import is_loopback
+from warpdesk_server.app.access.loopback import is_loopback
 from warpdesk_server.app.access.peers import owner
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings

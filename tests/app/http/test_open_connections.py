@@ -19,7 +19,7 @@ from tests.app.conftest import Live, connected
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.waiting import wait_until
 from warpdesk_server.app.access.keys import create_key
-from warpdesk_server.app.http.connections import raise_file_limit
+from warpdesk_server.service.processes import raise_file_limit
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1 << 20

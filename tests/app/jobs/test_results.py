@@ -226,7 +226,7 @@ def test_a_large_output_is_given_as_npy_alone(api: Live) -> None:
     as_it_comes = api.http.get(at)
 
     assert (as_json.status_code, as_json.json()["code"]) == (406, "not-acceptable")
-    assert "given as application/x-npy" in as_json.json()["detail"]
+    assert "available as application/x-npy" in as_json.json()["detail"]
     assert as_it_comes.headers["Content-Type"] == "application/x-npy"
     assert _npy(as_it_comes.content).shape == (501,)
 
