@@ -34,7 +34,7 @@ log = logging.getLogger("warpdesk.serve")
 TICK = 0.1  # seconds between two looks at the children
 FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds before a child that died is started again; doubles each time
 _LOOK = 0.3  # seconds between two looks at how far a service is that answers
-_QUIET, _PROGRESS = 2.0, 10.0  # seconds until the first line about a first start's compilation, and between two
+_QUIET, _PROGRESS = 6.0, 10.0  # seconds until the first line about a first start's compilation, and between two
 CALM = 30.0  # a child that lived this long is forgiven its earlier deaths
 GRACE = 5.0  # seconds a worker has beyond its own drain time, in which a running job may end; others run again
 
@@ -263,7 +263,7 @@ class _Announcement:
             return
         self.answered = True
         self.look_at = time.monotonic() + _LOOK
-        if status == 503 and time.monotonic() >= self.progress_at and (warm_up := json.loads(health)["warm_up"]):
+        if status == 503 and time.monotonic() >= self.progress_at and (warm_up := json.loads(health).get("warm_up")):
             self.progress_at = time.monotonic() + _PROGRESS
             self.say(f"compiling {warm_up['done']} of {warm_up['of']}, about a minute; what is compiled runs already")
         if status == 200:

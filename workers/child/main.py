@@ -164,6 +164,7 @@ class _Child:
                 keys,
                 launches.append,
             )
+        self._compiled_long = False  # the next example comes before the next job: a full queue must not put it off
         operation = self._operations.get(work.first.operation)
         if operation is not None and operation.randomness == "private":
             time.sleep(until_tick(time.monotonic()))

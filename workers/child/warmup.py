@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -143,13 +143,12 @@ def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingPro
 def _alone(trial: Trial) -> Iterator[None]:
     """Wait while another process compiles this example for the same cache: it can be loaded from there afterwards."""
     directory = os.environ.get("NUMBA_CACHE_DIR")
-    if directory is None:
-        yield
-        return
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(str(trial).encode()).hexdigest()[:12]
-    with (Path(directory) / f"compiling-{name}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    name = f"compiling-{hashlib.sha256(str(trial).encode()).hexdigest()[:12]}"
+    with ExitStack() as stack:
+        with suppress(OSError):  # the cache may be nobody's to write, or on a file system without locks
+            if directory is not None:
+                Path(directory).mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context(Path(directory, name).open("w")), fcntl.LOCK_EX)
         yield
 
 

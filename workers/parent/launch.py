@@ -22,6 +22,7 @@ class LaunchEnd(Enum):
     DEADLINE = "past its deadline"
     DIED = "died"
     HUNG = "given to a GPU that hung"
+    STUCK = "waiting for an example that hung"
     RELEASED = "released"
 
 
@@ -49,18 +50,22 @@ class Launch:
                 self.gone[job] = now
                 self.overdue.add(job)
 
-    def limit(self, stop_at: float | None) -> tuple[float, LaunchEnd | None]:
+    def limit(self, stop_at: float | None, example_ends: float | None = None) -> tuple[float, LaunchEnd | None]:
         """The time until which the parent lets the child's launch run, and why it ends then.
 
         The reason is None if the launch only has to be checked again then.
         """
         end: LaunchEnd | None
-        until, end = self.since + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
         live = self.live
-        if self.gone:
-            grace = min(self.gone.values()) + (_COMPANY_SECONDS if live else _UNWANTED_SECONDS)
-            if grace < until:
-                until, end = grace, LaunchEnd.DEADLINE if self.overdue == set(self.gone) else LaunchEnd.CANCELED
+        if example_ends is not None:
+            until, end = example_ends, LaunchEnd.STUCK
+        else:
+            until, end = self.since + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
+            if self.gone:
+                unwanted_since = max(self.since, min(self.gone.values()))
+                grace = unwanted_since + (_COMPANY_SECONDS if live else _UNWANTED_SECONDS)
+                if grace < until:
+                    until, end = grace, LaunchEnd.DEADLINE if self.overdue == set(self.gone) else LaunchEnd.CANCELED
         if (due := min((job.due for job in live if job.due is not None), default=until)) < until:
             until, end = due, None
         if stop_at is not None and stop_at < until:

@@ -151,6 +151,12 @@ class ChildSupervisor:
         self._dismiss(why)
         return why
 
+    def stuck(self) -> str:
+        """End the child, which hangs in an operation's example between two jobs; returns why."""
+        why = f"the worker process said nothing for {self.child.silent_seconds:.0f} s {self.child.doing}"
+        self._dismiss(why)
+        return why
+
     def kill(self, why: str) -> None:
         """Kill the worker's child process.
 
@@ -272,7 +278,7 @@ class ChildSupervisor:
         if not self.child.ready:
             return
         if (left := self.child.trial_left) is not None and left <= 0:
-            self._replace(f"the worker process said nothing for {self.child.silent_seconds:.0f} s {self.child.doing}")
+            self.respawn(self.stuck())
             return
         ill = self.driver_says()
         if ill is not None:

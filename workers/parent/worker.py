@@ -152,7 +152,7 @@ class Worker:
         If one was handed over in the last moment, it is run.
         """
         now, longest = time.monotonic(), self.settings.idle_exit_seconds
-        if self._idle_since is None:
+        if self._idle_since is None or self._child.warm_up is not None:
             self._idle_since = now
         if longest is None or now - self._idle_since < longest:
             return None
@@ -358,10 +358,8 @@ class Worker:
             launch.leave_out(self._revoked, now)
             if self._kill_wanted:
                 return LaunchEnd.DIED  # RQ's kill-horse command
-            until, end = launch.limit(self._stop.ends_at)
             trial_left = self._child.trial_left
-            if trial_left is not None and end is LaunchEnd.TIMEOUT:
-                until, end = now + trial_left, LaunchEnd.DIED
+            until, end = launch.limit(self._stop.ends_at, None if trial_left is None else now + trial_left)
             left = until - now
             if (canary_left := self._child.canary_left) is not None and canary_left < left:
                 left, end = canary_left, LaunchEnd.HUNG
@@ -415,8 +413,8 @@ class Worker:
         """
         if end is LaunchEnd.DIED:
             self._died(launch)
-        elif end is LaunchEnd.HUNG:  # before a job began: no strike against it
-            why = self._supervisor.hung()
+        elif end in (LaunchEnd.HUNG, LaunchEnd.STUCK):  # before a job began: no strike against it
+            why = self._supervisor.hung() if end is LaunchEnd.HUNG else self._supervisor.stuck()
             self._end([given_back(job, why) for job in launch.jobs])
             self._supervisor.respawn(why)
         else:

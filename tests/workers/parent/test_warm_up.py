@@ -67,6 +67,29 @@ def test_a_job_that_waits_for_an_example_whose_child_dies_gets_no_strike(desk: D
     assert desk.wait(job_id).state is State.SUCCEEDED
 
 
+def test_a_full_queue_does_not_put_the_other_examples_off(desk: Desk) -> None:
+    with desk.gate("job") as gate_of_job:
+        with desk.gate() as gate:
+            start(desk, gate)
+            for _ in range(50):
+                desk.submit()
+            desk.submit("nap", params={"seconds": 0.0, "marker": os.devnull, "gate": gate_of_job})
+        desk.until(lambda: desk.queue.workers()[0].able, "the worker has not tried every example")
+
+
+def test_a_cancel_of_a_job_that_waits_for_an_example_does_not_end_the_child(desk: Desk) -> None:
+    with desk.gate() as gate:
+        report = start(desk, gate)
+        job_id = desk.submit()
+        desk.until(lambda: desk.queue.get(job_id).state is State.RUNNING, "the job was not claimed")
+        desk.queue.cancel(job_id)
+        canceled = desk.queue.time()
+        desk.until(lambda: desk.queue.time() > canceled + 3.0, "the clock stands still")
+        assert desk.queue.get(job_id).state is State.CANCELED
+        (later,) = desk.queue.workers()
+        assert (later.child_pid, later.restarts) == (report.child_pid, 0)
+
+
 def test_a_child_that_hangs_in_an_example_is_replaced(desk: Desk) -> None:
     with desk.gate() as gate:
         start(desk, gate, WARPDESK_START_SECONDS="15")
