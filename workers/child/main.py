@@ -114,7 +114,8 @@ class _Child:
         self._skip = orders.skip
         self._untried = dict[str, Trial]()  # examples, by their names
         self._tried = 0
-        self._compiled_long = False  # the last one
+        self._example_due = False  # since a job was computed after the last one: a full queue must not put them off
+        self._handover = 0.0  # how long a job of the queue is waited for before the next one
         failed = self._warm_up(settings)
         _freeze()
         ready = Ready(
@@ -128,7 +129,7 @@ class _Child:
 
     def serve(self) -> None:
         while True:
-            if self._untried and not self._pipe.poll(HANDOVER_SECONDS if self._compiled_long else 0.0):
+            if self._untried and (self._example_due or not self._pipe.poll(self._handover)):
                 self._try_between_jobs(next(iter(self._untried)))
                 continue
             if self._device is not None:
@@ -164,7 +165,7 @@ class _Child:
                 keys,
                 launches.append,
             )
-        self._compiled_long = False  # the next example comes before the next job: a full queue must not put it off
+        self._example_due = True
         operation = self._operations.get(work.first.operation)
         if operation is not None and operation.randomness == "private":
             time.sleep(until_tick(time.monotonic()))
@@ -215,7 +216,8 @@ class _Child:
         self._tell(name)
         began = time.monotonic()
         failure = try_example(self._untried[name], self._found, self._skip)
-        self._compiled_long = time.monotonic() - began > 5 * HANDOVER_SECONDS
+        self._handover = HANDOVER_SECONDS if time.monotonic() - began > 5 * HANDOVER_SECONDS else 0.0
+        self._example_due = False
         del self._untried[name]
         self._tried += 1
         return failure

@@ -71,7 +71,7 @@ def test_a_full_queue_does_not_put_the_other_examples_off(desk: Desk) -> None:
     with desk.gate("job") as gate_of_job:
         with desk.gate() as gate:
             start(desk, gate)
-            for _ in range(50):
+            for _ in range(3):
                 desk.submit()
             desk.submit("nap", params={"seconds": 0.0, "marker": os.devnull, "gate": gate_of_job})
         desk.until(lambda: desk.queue.workers()[0].able, "the worker has not tried every example")
