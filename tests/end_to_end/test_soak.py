@@ -322,7 +322,7 @@ def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_n
 def _until_all_are_ready(service: Service) -> None:
     def all_are_ready() -> bool:
         workers = httpx.get(f"{service.url}/gpu-health").json()["workers"]
-        return [worker["state"] for worker in workers] == ["ready"] * WORKERS
+        return [(worker["state"], worker["warm_up"]) for worker in workers] == [("ready", None)] * WORKERS
 
     wait_until(all_are_ready, "not all workers became ready", 300)
 

@@ -80,7 +80,7 @@ def test_readiness_is_that_of_the_workers(api: Live, state: str, status: int) ->
 
 def test_a_worker_that_has_not_tried_every_example_is_not_ready_and_says_how_far_it_is(api: Live) -> None:
     warming = {"warm_up": WarmUp(done=12, of=19)}
-    api.queue.report(report("one", "ready").model_copy(update=warming), ttl=60)
+    api.queue.report(report("a new one", "ready").model_copy(update=warming), ttl=60)
     alone = api.http.get("/readyz")
     api.queue.report(report("two", "busy"), ttl=60)
     beside_another = api.http.get("/readyz")
