@@ -46,15 +46,6 @@ def test_a_job_is_computed_between_two_examples_and_its_time_begins_after_the_fi
     assert desk.queue.get(job_id).attempt == 1
 
 
-def test_a_job_waits_for_its_own_operations_example_alone(desk: Desk) -> None:
-    with desk.gate("second") as second_gate:
-        with desk.gate() as gate:
-            start(desk, gate, second_gate)
-            job_id = desk.submit("nap", {}, params={"seconds": 0.0, "marker": os.devnull})
-        assert desk.wait(job_id).state is State.SUCCEEDED
-        at(desk, 2)
-
-
 def test_a_job_that_waits_for_an_example_whose_child_dies_gets_no_strike(desk: Desk) -> None:
     with desk.gate() as gate:
         report = start(desk, gate)
@@ -65,16 +56,6 @@ def test_a_job_that_waits_for_an_example_whose_child_dies_gets_no_strike(desk: D
             report = at(desk, 1)
             os.kill(report.child_pid, signal.SIGKILL)
     assert desk.wait(job_id).state is State.SUCCEEDED
-
-
-def test_a_full_queue_does_not_put_the_other_examples_off(desk: Desk) -> None:
-    with desk.gate("job") as gate_of_job:
-        with desk.gate() as gate:
-            start(desk, gate)
-            for _ in range(3):
-                desk.submit()
-            desk.submit("nap", params={"seconds": 0.0, "marker": os.devnull, "gate": gate_of_job})
-        desk.until(lambda: desk.queue.workers()[0].able, "the worker has not tried every example")
 
 
 def test_a_cancel_of_a_job_that_waits_for_an_example_does_not_end_the_child(desk: Desk) -> None:
