@@ -23,6 +23,7 @@ from warpdesk_server.app.rounds import driver
 from warpdesk_server.app.services import Services
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.records import JobRecord
+from warpdesk_server.workers.store.protocol import Store
 
 log = logging.getLogger("warpdesk.api")
 
@@ -38,7 +39,7 @@ def loops(services: Services, gate: Gate) -> dict[str, Loop]:
     """Every background loop of the API by its name, the first one first."""
     settings, store, jobs = services.settings, services.store, services.queue.jobs
     table: dict[str, Loop] = {
-        "sign": lambda: _sign_older(services.queue, settings),
+        "sign": lambda: _sign_older(services.queue, store, settings),
         "watchdog": services.watchdog.watch,
         "admission": services.admission.look,
         "listen": lambda: services.completions.listen(partial(_follow_up, services)),
@@ -96,15 +97,14 @@ async def _follow_up(services: Services, record: JobRecord) -> None:
             services.rounds_moved.set()  # one may have waited for it
 
 
-async def _sign_older(queue: Queue, settings: Settings) -> None:
+async def _sign_older(queue: Queue, store: Store, settings: Settings) -> None:
     """A loop of the API that ends: once in the life of a store, sign the jobs that a release without MACs has
     queued."""
-    done = settings.store_directory / "records-signed"
-    while not await anyio.to_thread.run_sync(done.exists):
+    while not store.records_signed:
         owners = [LOCAL, *read_keys(settings.keys_path)]
         try:
             await anyio.to_thread.run_sync(queue.jobs.sign_older, owners)
-            await anyio.to_thread.run_sync(done.touch)
+            await anyio.to_thread.run_sync(store.note_signed_records)
         except (RedisError, OSError) as error:
             log.warning("jobs of an earlier release are not signed yet: %s", error)
             await asyncio.sleep(1.0)

@@ -130,6 +130,14 @@ class Store(WorkerStore, Protocol):
     @property
     def mac_of(self) -> Callable[[str], str]: ...
 
+    @property
+    def records_signed(self) -> bool:
+        """Whether every job in Redis carries a MAC. Until then the store is in trouble, and no worker claims a job: it
+        would take those that an earlier release queued for forged ones."""
+
+    def note_signed_records(self) -> None:
+        """Note in the store, once, that every job in Redis carries a MAC."""
+
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
         """Delete an array from the store if `unread` returns true; returns whether one was deleted. While `unread`
         runs, nobody can publish an array of the owner."""

@@ -12,6 +12,7 @@ root/                       0700
   rows/                     matrices whose rows arrive one by one
   usage/                    how many bytes each owner stores: usage.py
   results/<job>.<attempt>/  result.json and one .npy file per array output
+  records-signed            every job in Redis carries a MAC: an earlier release wrote none
 """
 
 import re
@@ -53,9 +54,13 @@ class SpoolStore(ArrayFiles):
     ) -> None:
         """`kept_free`: bytes of the disk that are not for arrays and results, by the disk's size when None. A process
         that writes arrays counts them against a quota; without a quota nothing is counted."""
+        new = not (root / "owners").exists()
         for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "rows", "results"))):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
+        self._records_signed = root / "records-signed"
+        if new:
+            self.note_signed_records()
         super().__init__(
             root,
             forced=durability == "always",
@@ -80,8 +85,18 @@ class SpoolStore(ArrayFiles):
         for array_id in array_ids:
             self.delete(request.owner, array_id)
 
+    @property
+    def records_signed(self) -> bool:
+        return self._records_signed.exists()
+
+    def note_signed_records(self) -> None:
+        self._records_signed.touch(mode=0o600)
+
     def trouble(self) -> str | None:
-        """Why nothing should be stored now: the spool's disk has no more free than what is kept free."""
+        """Why no job should be claimed now: jobs of an earlier release are not signed yet, or the spool's disk has no
+        more free than what is kept free."""
+        if not self.records_signed:
+            return "Jobs that an earlier release queued are not signed yet: the API does so at its first start"
         if free(self._root) >= self._kept_free:
             return None
         return f"The disk of the store has less free than is kept for Redis and the ledger, {self._kept_free} bytes"

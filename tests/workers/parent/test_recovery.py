@@ -145,3 +145,18 @@ def test_a_worker_beside_the_store_believes_no_record_that_was_not_signed(desk: 
         desk.until(lambda: connection.hget(job_key(job_id), "state") == b"failed", f"{job_id} did not fail")  # noqa: B023
     assert desk.doubled(record) == [2.0, 4.0, 6.0]
     assert desk.results() == [record.result]
+
+
+def test_a_worker_beside_the_store_claims_nothing_until_what_an_earlier_release_queued_is_signed(
+    desk: Desk, connection: Redis
+) -> None:
+    job_id = desk.submit()
+    connection.hdel(job_key(job_id), "mac")
+    (desk.home / "store" / "records-signed").unlink()
+    worker = desk.start_worker()
+    assert worker is not None
+    in_rq = f"rq:worker:{worker.name}"
+    desk.until(lambda: connection.hget(in_rq, "state") == b"suspended", "it is not suspended")
+    desk.queue.sign_older([OWNER])
+    desk.store.note_signed_records()
+    assert desk.doubled(desk.wait(job_id)) == [2.0, 4.0, 6.0]
