@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The marks are set by tests/tiers.py. Tests of a GPU are skipped without one: make test-gpu.
 check: $(DEV) lint types ## while you work: lint, types, and each quick test that needs neither a whole service nor the emulated GPU
-	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile -m "not (service or emulated or slow or gpu or sanitize or chaos or release)"
+	@$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile -m "not (service or emulated or slow or gpu or sanitize or chaos or release)"
 
 # Most tests wait for processes they started: three files at a time keep two cores busy. Each has its own Redis and service.
 test: $(DEV) $(TOOLS) lint types kernels ## lint, types, every kernel compiled, every test

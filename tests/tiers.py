@@ -1,9 +1,9 @@
 """Tiers of the tests. What a test needs is read from its parameters, its fixtures and the code of `tests` it calls.
 
-`service`: it starts processes of the service, or an API of its own. `emulated`: it runs our kernels on the emulated
-GPU. `slow`: it starts other processes that load every kernel, collect every test, run a command, RQ or promtool; has
-processes killed at each step of a ledger; plays rounds of secure aggregation; draws millions of numbers; or plays many
-histories against a model.
+`service`: it starts processes of the service or an API of its own, or uses a PostgreSQL. `emulated`: it runs our
+kernels on the emulated GPU. `slow`: it starts other processes that load every kernel, collect every test, run a
+command, RQ or promtool; has processes killed at each step of a ledger; plays rounds of secure aggregation; draws
+millions of numbers; or plays many histories against a model.
 """
 
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ MARKS = {
     ("tests.conftest", "serve"): "service",
     ("tests.deploy.image", "Builder"): "service",
     ("tests.deploy.test_compose", "Machine"): "service",
+    ("tests.deploy.test_fly", "answers"): "service",
     ("tests.workers.conftest", "Desk"): "service",
     ("warpdesk_server.service.processes", "spawn"): "service",
     ("tests.cudasim.build", "compile_source"): "emulated",
@@ -44,8 +45,15 @@ MARKS = {
 }
 # A fixture of the whole session costs each of its tests little.
 _SHARED = {"running"}
-# The emulated GPU in milliseconds: its memory, its copies and lanes, and a kernel of ten lines.
-_LIGHT = {"tests.cudasim.test_device", "tests.kernels.gpu.test_chunks", "tests.kernels.gpu.test_staging"}
+# The emulated GPU in milliseconds: its memory, its copies and lanes, and short kernels of one family.
+_LIGHT = {
+    "tests.cudasim.test_device",
+    "tests.kernels.federated_average.test_federated_average",
+    "tests.kernels.gpu.test_chunks",
+    "tests.kernels.gpu.test_staging",
+    "tests.kernels.secure_aggregation.test_secure_aggregation",
+    "tests.kernels.vector.test_vector",
+}
 
 
 def mark(item: pytest.Function) -> None:

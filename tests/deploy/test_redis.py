@@ -41,11 +41,16 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield made
 
 
+@pytest.fixture(scope="module")
+def operator(secured: Secured) -> Iterator[redis.Redis]:
+    with secured.client("operator") as connected:
+        yield connected
+
+
 @pytest.fixture
-def empty(secured: Secured) -> Secured:
-    with secured.client("operator") as operator:
-        operator.flushall()
-        operator.acl_log_reset()
+def empty(secured: Secured, operator: redis.Redis) -> Secured:
+    operator.flushall()
+    operator.acl_log_reset()
     return secured
 
 
@@ -198,11 +203,12 @@ def test_a_workers_account_makes_no_result_another_owners(attack: Attack, desk: 
     assert attack.other.get(f"/v1/jobs/{theirs}/result").json()["outputs"]["total"] == 4.0
 
 
-def test_jobs_that_a_release_without_macs_queued_are_signed_once(attack: Attack, empty: Secured) -> None:
+def test_jobs_that_a_release_without_macs_queued_are_signed_once(
+    attack: Attack, empty: Secured, operator: redis.Redis
+) -> None:
     leader, follower = submitted(attack.owner, 1.0), submitted(attack.owner, 1.0)
-    with empty.client("operator") as operator:
-        for job_id in (leader, follower):
-            operator.hdel(job_key(job_id), "mac")
+    for job_id in (leader, follower):
+        operator.hdel(job_key(job_id), "mac")
     attack.run(leader)
     assert attack.opened(leader) == SHUT
     with live(attack.api.settings.home, empty.url("api"), OPERATIONS):  # it has signed before
@@ -255,25 +261,25 @@ def test_rq_shows_the_service_to_the_monitor(api: Live, empty: Secured) -> None:
         ("monitor", "EVAL return(1) 0"),
     ],
 )
-def test_a_user_cannot_do_what_its_role_does_not(empty: Secured, user: str, command: str) -> None:
-    with empty.client("operator") as operator:
-        operator.set("other", "kept")
+def test_a_user_cannot_do_what_its_role_does_not(
+    empty: Secured, operator: redis.Redis, user: str, command: str
+) -> None:
+    operator.set("other", "kept")
     with empty.client(user) as client, pytest.raises(redis.ResponseError, match=DENIED):
         client.execute_command(*command.split())
-    with empty.client("operator") as operator:
-        assert operator.get("other") == b"kept"
+    assert operator.get("other") == b"kept"
 
 
 @pytest.mark.parametrize("text", ["return redis.call('flushall')", "return redis.call('del', 'other')"])
 @pytest.mark.parametrize("user", ["api", "worker"])
-def test_a_script_can_do_no_more_than_the_user_that_calls_it(empty: Secured, user: str, text: str) -> None:
-    with empty.client("operator") as operator:
-        operator.set("other", "kept")
-        digest = operator.script_load(text)
+def test_a_script_can_do_no_more_than_the_user_that_calls_it(
+    empty: Secured, operator: redis.Redis, user: str, text: str
+) -> None:
+    operator.set("other", "kept")
+    digest = operator.script_load(text)
     with empty.client(user) as client, pytest.raises(redis.ResponseError, match=DENIED):
         client.evalsha(digest, 0)
-    with empty.client("operator") as operator:
-        assert operator.get("other") == b"kept"
+    assert operator.get("other") == b"kept"
 
 
 def test_nobody_enters_without_tls_a_password_and_the_right_authority(secured: Secured) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.conftest import Service, serve
 from tests.stand_ins.nvml import play
 from tests.waiting import wait_until
 from warpdesk_server.service.serve import Options, _devices, _workers
+from warpdesk_server.workers.gpu.nvml import gpus
 
 SCRIPTS = Path(__file__).parents[1] / "workers" / "gpu" / "nvml"
 STAND_IN = "tests.workers.several:NumberedDevice"
@@ -66,7 +68,7 @@ def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for(driver: Cal
 def test_a_driver_that_hangs_leaves_one_worker_to_look_for_itself(
     driver: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warpdesk_server.workers.gpu.nvml.INIT_DEADLINE", 0.1)
+    monkeypatch.setattr("warpdesk_server.service.serve.gpus", partial(gpus, deadline=0.1))
     played = json.loads((SCRIPTS / "two.json").read_text())
     played["moments"][0]["system"]["nvmlInit"] = {"hang": True}
     path = tmp_path / "script.json"
