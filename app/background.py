@@ -100,7 +100,7 @@ async def _follow_up(services: Services, record: JobRecord) -> None:
 async def _sign_older(queue: Queue, store: Store, settings: Settings) -> None:
     """A loop of the API that ends: once in the life of a store, sign the jobs that a release without MACs has
     queued."""
-    while not store.records_signed:
+    while not await anyio.to_thread.run_sync(lambda: store.records_signed):
         owners = [LOCAL, *read_keys(settings.keys_path)]
         try:
             await anyio.to_thread.run_sync(queue.jobs.sign_older, owners)

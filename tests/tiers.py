@@ -22,6 +22,7 @@ MARKS = {
     ("tests.deploy.test_compose", "Machine"): "service",
     ("tests.deploy.test_fly", "answers"): "service",
     ("tests.workers.conftest", "Desk"): "service",
+    ("warpdesk_server.benchmarks.postgres", "postgres"): "service",
     ("warpdesk_server.service.processes", "spawn"): "service",
     ("tests.cudasim.build", "compile_source"): "emulated",
     ("tests.cudasim.build", "load"): "emulated",

@@ -43,8 +43,10 @@ _PIECE = 256 << 10  # of inputs: what the connection holds of them counts as sen
 
 
 @router.get("")
-async def greet(_: Worker) -> Response:
+async def greet(_: Worker, services: ServicesDep) -> Response:
     """Greet a remote worker whose key is valid. The header `Warpdesk-Version` names the service's release."""
+    if not services.store.records_signed:
+        raise Refusal("queue-unavailable", "Jobs that an earlier release queued are not signed yet")
     return Response(status_code=204, headers={"Warpdesk-Version": version("warpdesk")})
 
 

@@ -515,7 +515,7 @@ extern "C" const CudasimSlots* cudasim_meet(int kind, unsigned mask, unsigned lo
 extern "C" void cudasim_sleep(const char* file, int line) {
     Fiber* fiber = current;
     fiber->slept = true;
-    fiber->events = 0;   // a loop that sleeps is named by its sleep, whatever it loads
+    fiber->events = 0;   // of a turn: a loop that sleeps is named by its sleep, not by a few loads
     fiber->waits_in = "__nanosleep";
     fiber->file = file;
     fiber->line = line;

@@ -15,7 +15,7 @@ from warpdesk_server.privacy.ledger import Ledger
 
 KEY = bytes(range(32))
 
-# SQLite needs nothing; `make check` leaves out what needs a server.
+# Not in tests/tiers.py: of a fixture's parameter no name says that it asks for `postgres_server`.
 KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.service)]
 
 _names = itertools.count(1)

@@ -45,6 +45,7 @@ _REDIS_SECONDS = 5.0  # how long one answer of Redis may take, then it is asked 
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
 WAIT_SECONDS = 1
+_TROUBLE_SECONDS = 3.0  # for how long a store's trouble is no news: at a start its API may not have been asked yet
 _LOOK_SECONDS = 0.01  # how often a launch that waits for company looks for it
 
 
@@ -246,7 +247,11 @@ class Worker:
         """
         if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
             return
-        while not self._stop.requested and (self._store.trouble() or self._rq.suspended()):
+        began, logged = time.monotonic(), False
+        while not self._stop.requested and ((trouble := self._store.trouble()) or self._rq.suspended()):
+            if trouble and not logged and time.monotonic() - began > _TROUBLE_SECONDS:
+                log.warning("no job is claimed: %s", trouble)
+                logged = True
             self.release("its worker was suspended")
             self._rq.set_state("suspended")
             self._supervisor.await_ready()

@@ -7,6 +7,7 @@ after a lost reply, changes nothing and has the same answer.
 import json
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import ceil, nan
 from typing import Any, cast
 
@@ -125,10 +126,13 @@ class JobQueue(QueueView):
                 with self._redis.pipeline(transaction=False) as pipe:
                     for job_id in some:
                         pipe.hget(keys.job_key(job_id), "request")
-                    for job_id, request in zip(some, pipe.execute(), strict=True):
-                        if request is not None:
-                            pipe.hsetnx(keys.job_key(job_id), "mac", self._signed.mac(request.decode(errors="replace")))
-                    pipe.execute()
+                    requests = pipe.execute(raise_on_error=False)  # of a key that is no record
+                macs = [
+                    (job_id, self._signed.mac(request.decode(errors="replace")))
+                    for job_id, request in zip(some, requests, strict=True)
+                    if isinstance(request, bytes)
+                ]
+                self._eval(scripts.SIGN, *chain.from_iterable(macs))
 
     def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
         """Cancel a job in Redis and answer its state.

@@ -132,11 +132,11 @@ class Store(WorkerStore, Protocol):
 
     @property
     def records_signed(self) -> bool:
-        """Whether every job in Redis carries a MAC. Until then the store is in trouble, and no worker claims a job: it
-        would take those that an earlier release queued for forged ones."""
+        """Whether the jobs that an earlier release queued are signed. Until then the store is in trouble, so that no
+        worker claims a job: it would fail these as forged."""
 
     def note_signed_records(self) -> None:
-        """Note in the store, once, that every job in Redis carries a MAC."""
+        """Note in the store, once, that the jobs of an earlier release are signed."""
 
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
         """Delete an array from the store if `unread` returns true; returns whether one was deleted. While `unread`

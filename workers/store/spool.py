@@ -12,7 +12,7 @@ root/                       0700
   rows/                     matrices whose rows arrive one by one
   usage/                    how many bytes each owner stores: usage.py
   results/<job>.<attempt>/  result.json and one .npy file per array output
-  records-signed            every job in Redis carries a MAC: an earlier release wrote none
+  records-signed            what an earlier release queued has a MAC by now
 """
 
 import re
@@ -54,13 +54,13 @@ class SpoolStore(ArrayFiles):
     ) -> None:
         """`kept_free`: bytes of the disk that are not for arrays and results, by the disk's size when None. A process
         that writes arrays counts them against a quota; without a quota nothing is counted."""
-        new = not (root / "owners").exists()
-        for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "rows", "results"))):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        root.chmod(0o700)
-        self._records_signed = root / "records-signed"
-        if new:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._signed_mark, self._signed = root / "records-signed", False
+        if not (root / "owners").exists():  # a new store: there is no earlier release
             self.note_signed_records()
+        for name in ("owners", "uploads", "ahead", "rows", "results"):
+            (root / name).mkdir(mode=0o700, exist_ok=True)
+        root.chmod(0o700)
         super().__init__(
             root,
             forced=durability == "always",
@@ -87,16 +87,17 @@ class SpoolStore(ArrayFiles):
 
     @property
     def records_signed(self) -> bool:
-        return self._records_signed.exists()
+        self._signed = self._signed or self._signed_mark.exists()
+        return self._signed
 
     def note_signed_records(self) -> None:
-        self._records_signed.touch(mode=0o600)
+        self._signed_mark.touch(mode=0o600)
 
     def trouble(self) -> str | None:
-        """Why no job should be claimed now: jobs of an earlier release are not signed yet, or the spool's disk has no
-        more free than what is kept free."""
+        """The reason why no job should be claimed now: older jobs are not signed yet, or the spool's disk has no more
+        free than what is kept free."""
         if not self.records_signed:
-            return "Jobs that an earlier release queued are not signed yet: the API does so at its first start"
+            return "Jobs that an earlier release queued are not signed yet: the API signs them when it starts"
         if free(self._root) >= self._kept_free:
             return None
         return f"The disk of the store has less free than is kept for Redis and the ledger, {self._kept_free} bytes"

@@ -341,6 +341,16 @@ def test_secrets_are_erased_through_the_api_unless_a_live_job_reads_them(host: H
     assert host.api.store.find(owner, seeds[12.0]) is not None
 
 
+def test_a_worker_takes_no_job_before_the_api_has_signed_those_of_an_earlier_release(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_at(host) as store, monkeypatch.context() as patch:
+        patch.setattr(SpoolStore, "records_signed", property(lambda _: False))
+        wait_until(lambda: "503 queue-unavailable: Jobs that an earlier release queued" in (store.trouble() or ""))
+        patch.undo()
+        wait_until(lambda: store.trouble() is None)
+
+
 def test_a_worker_without_the_api_says_so_and_takes_no_job(host: Host) -> None:
     with open_at(host) as store:
         wait_until(lambda: store.trouble() is None)

@@ -1,4 +1,4 @@
-"""On the CPU a child tries examples between jobs: what it says when jobs are on its pipe before it is free."""
+"""Examples that a child tries between jobs on the CPU, where jobs are on its pipe before it is free."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from tests.workers.conftest import Desk
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Orders, Starting, send
 from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.protocol import Succeeded
 from warpdesk_server.workers.settings import WorkerSettings
 
 NAP: dict[str, Any] = {"seconds": 0.0, "marker": os.devnull}
@@ -17,6 +18,8 @@ NAP: dict[str, Any] = {"seconds": 0.0, "marker": os.devnull}
 
 @pytest.fixture
 def child(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildProcess]:
+    for name in [name for name in os.environ if name.startswith("WARPDESK_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("WARPDESK_HOME", str(desk.home))
     monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:GATED")
     monkeypatch.setenv("WARPDESK_DEVICE", "cpu")
@@ -48,6 +51,7 @@ def next_event(child: ChildProcess) -> str:
         if isinstance(message, Starting) and message.trial is not None:
             return message.trial
         if isinstance(message, Answer):
+            assert isinstance(message.outcomes[0], Succeeded), message
             return message.job
 
 

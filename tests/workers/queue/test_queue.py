@@ -621,16 +621,23 @@ def test_of_what_is_reaped_what_was_not_signed_is_not_told(queue: JobQueue, conn
     assert connection.zcard(LEASES) == 0
 
 
-def test_jobs_without_a_mac_are_signed_once_and_what_is_no_text_is_passed_over(
+def test_jobs_without_a_mac_are_signed_also_in_a_full_redis_and_what_is_no_record_is_passed_over(
     queue: JobQueue, connection: Redis
 ) -> None:
     for number in (1, 2):
         queue.enqueue(request(number))
         connection.hdel(f"warpdesk:job:job_{number:04d}", "mac")
     connection.hset("warpdesk:job:job_0001", "request", b"\xff")
+    queue.enqueue(request(3))
+    connection.delete("warpdesk:job:job_0003")
+    connection.set("warpdesk:job:job_0003", "no record")
     signed = JobQueue(connection, mac_of)
     assert signed.get("job_0002") is None
-    signed.sign_older(["key_a", "nobody"])
+    connection.config_set("maxmemory", 1)  # full
+    try:
+        signed.sign_older(["key_a", "nobody"])
+    finally:
+        connection.config_set("maxmemory", 0)
     assert signed.get("job_0001") is None
     assert signed.get("job_0002") == queue.get("job_0002")
 

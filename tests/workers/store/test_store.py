@@ -484,3 +484,15 @@ def test_what_is_no_owners_directory_does_not_end_the_sweep(store: SpoolStore, t
     old = put(store, np.arange(3.0), ttl=-1)
     assert store.sweep(lambda owner, array_id: False) == 1
     assert not store.path(A, old.id).exists()
+
+
+def test_a_new_store_has_nothing_of_an_earlier_release_to_be_signed(tmp_path: Path) -> None:
+    root = tmp_path / "spool"
+    root.mkdir()  # as a volume is
+    assert SpoolStore(root).records_signed
+    (root / "records-signed").unlink()
+    older = SpoolStore(root)
+    assert not older.records_signed
+    assert "not signed yet" in (older.trouble() or "")
+    SpoolStore(root).note_signed_records()
+    assert older.trouble() is None

@@ -35,6 +35,7 @@ CANCEL_AND_CLOSE = assemble("cancel_and_close")
 ERASE = assemble("erase")
 RERUN = assemble("rerun")
 FORBID = assemble("forbid")
+SIGN = assemble("sign")
 COUNT = assemble("count")
 LAUNCHES = assemble("launches")
 TAKE_SLOT = assemble("take_slot")
@@ -44,5 +45,5 @@ MAY = assemble("may")
 # All of them: what an API process loads into a Redis that was restarted.
 SCRIPTS = (
     ENQUEUE, CLAIM, LEAVE, RENEW, FINISH, REAP, EXPIRE_IF_OVERDUE, PROGRESS, POSITION, WAITING_BY_OWNER, QUEUES, CANCEL,
-    CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, COUNT, LAUNCHES, TAKE_SLOT, LEAVE_SLOT, MAY,
+    CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, SIGN, COUNT, LAUNCHES, TAKE_SLOT, LEAVE_SLOT, MAY,
 )  # fmt: skip

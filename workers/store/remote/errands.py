@@ -82,8 +82,6 @@ class BackgroundErrands:
                 self._tidy()
 
     def _says(self, trouble: str | None) -> None:
-        if trouble is not None and self._trouble is None:
-            log.warning("no job is claimed: %s", trouble)
-        elif trouble is None and self._trouble is not None:
+        if trouble is None and self._trouble is not None:
             log.info("the API answers")
         self._trouble = trouble
