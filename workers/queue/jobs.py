@@ -126,7 +126,10 @@ class JobQueue(QueueView):
                 with self._redis.pipeline(transaction=False) as pipe:
                     for job_id in some:
                         pipe.hget(keys.job_key(job_id), "request")
-                    requests = pipe.execute(raise_on_error=False)  # of a key that is no record
+                    requests = pipe.execute(raise_on_error=False)
+                for request in requests:
+                    if isinstance(request, Exception) and "WRONGTYPE" not in str(request):  # a key that is no record
+                        raise request
                 macs = [
                     (job_id, self._signed.mac(request.decode(errors="replace")))
                     for job_id, request in zip(some, requests, strict=True)

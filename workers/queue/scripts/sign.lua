@@ -4,5 +4,5 @@
 redis.call('DEL', const.HANDED)  -- no such key: after a DEL a script may write where Redis is full
 for index = 1, #ARGV, 2 do
   local job = const.JOB .. ARGV[index]
-  if redis.call('EXISTS', job) == 1 then redis.pcall('HSETNX', job, 'mac', ARGV[index + 1]) end  -- unless it is no hash
+  if redis.call('EXISTS', job) == 1 then redis.call('HSETNX', job, 'mac', ARGV[index + 1]) end
 end
