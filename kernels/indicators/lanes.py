@@ -10,7 +10,7 @@ import operator
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic, models, overload, register_model
 
 LANES = 8
@@ -56,6 +56,21 @@ def pointer(_typing, array):  # type: ignore[no-untyped-def]
         return context.make_array(array)(context, builder, args[0]).data
 
     return types.CPointer(array.dtype)(array), code
+
+
+@intrinsic
+def moved(_typing, numbers, _by):  # type: ignore[no-untyped-def]
+    """The pointer to numbers[by] of an indicator's loop."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return builder.gep(args[0], [args[1]])
+
+    return numbers(numbers, types.intp), code
+
+
+@njit(cache=True)
+def keep_alive(*_arrays):  # type: ignore[no-untyped-def]
+    """Do nothing: arrays passed here at the end of a loop live until then, as pointers to them do not count."""
 
 
 @intrinsic

@@ -14,7 +14,9 @@ from warpdesk_server.kernels.indicators.lanes import (
     after_1,
     after_2,
     after_4,
+    keep_alive,
     load,
+    moved,
     pointer,
     spread,
     store,
@@ -35,6 +37,9 @@ from warpdesk_server.kernels.indicators.recurrence import (
 )
 
 GROUP_BARS = LANES * SEGMENT  # bars of the segments that one vector runs
+# Scratch memory of a tile: prices and results of an incomplete group, the bars before a group, up to seven numbers for
+# each segment, and a row's first segment, which has no earlier state and runs once.
+SPACE = 3 * GROUP_BARS + 7 * SEGMENTS + SEGMENT
 HOLD = -1.0  # a placeholder where gains and losses have decayed to zero, until the last RSI is copied there
 
 
@@ -50,15 +55,16 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     return inclusive, np.array(strides, dtype)
 
 
-@njit(cache=True, error_model="numpy")
-def _copy(out, values):  # type: ignore[no-untyped-def]
-    """Copy prices or an indicator's values to `out`, as many as both have."""
-    # A loop: Numba takes seconds to compile an assignment to a slice.
-    for i in range(min(out.size, values.size)):
-        out[i] = values[i]
-
-
 # The functions below take pointers, not arrays: Numba counts references at every turn of a loop that passes arrays on.
+# A pointer to prices or results is to bar 0 of a row.
+
+
+@njit(cache=True, error_model="numpy")
+def _copy(out, values, count):  # type: ignore[no-untyped-def]
+    """Copy `count` prices or values of an indicator to `out`."""
+    # A loop: Numba takes seconds to compile an assignment to a slice.
+    for i in range(count):
+        out[i] = values[i]
 
 
 @njit(cache=True, error_model="numpy")
@@ -232,10 +238,10 @@ def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _enter(a, b, y, entry):  # type: ignore[no-untyped-def]
-    """The state of an EMA or RSI before each segment of a tile, from the state `y` before the tile."""
+def _enter(a, b, used, y, entry):  # type: ignore[no-untyped-def]
+    """The state of an EMA or RSI before each of a tile's `used` segments, from the state `y` before the tile."""
     entry[0] = y
-    for s in range(1, a.size):
+    for s in range(1, used):
         entry[s] = b[s - 1] + a[s - 1] * y
 
 
@@ -349,13 +355,13 @@ def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type:
 
 
 @njit(cache=True, error_model="numpy")
-def _ema_any_segment(x, start, count, beta, warm, valid, settled, one, y, out):  # type: ignore[no-untyped-def]
-    """Run an EMA segment with gaps or a seed; an `out` of length 0 only reduces it. Returns count, factor, state."""
+def _ema_any_segment(x, start, time, count, beta, warm, valid, settled, one, y, shows, out):  # type: ignore[no-untyped-def]
+    """Run an EMA segment with gaps or a seed, and write it to `out` if it `shows`. Returns count, factor, state."""
     zero = one - one
     a, bars = one, zero
     for _ in range(min(count, warm)):
         bars += one  # the count in the dtype of the prices
-    for t in range(start, min(start + SEGMENT, x.size)):
+    for t in range(start, min(start + SEGMENT, time)):
         if np.isnan(x[t]):
             count, bars, a, y = 0, zero, zero, zero
         else:
@@ -373,30 +379,17 @@ def _ema_any_segment(x, start, count, beta, warm, valid, settled, one, y, out): 
             else:
                 y = beta * (y + (x[t - 1] - x[t]))
                 a = a * beta
-        if out.size:
+        if shows:
             out[t] = x[t] + y if count >= valid else np.nan
     return count, a, y
 
 
 @njit(cache=True, error_model="numpy")
 def _rsi_any_segment(  # type: ignore[no-untyped-def]
-    x,
-    start,
-    count,
-    beta,
-    warm,
-    valid,
-    settled,
-    first,
-    one,
-    hundred,
-    tiny,
-    up,
-    down,
-    out,
+    x, start, time, count, beta, warm, valid, settled, first, one, hundred, tiny, up, down, shows, out
 ):
     zero, a, held = one - one, one, 0
-    for t in range(start, min(start + SEGMENT, x.size)):
+    for t in range(start, min(start + SEGMENT, time)):
         if np.isnan(x[t]):
             count, a, up, down = 0, zero, zero, zero
         else:
@@ -413,7 +406,7 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
                     up = beta * up + gain
                     down = beta * down + loss
                     a = a * beta
-        if out.size:
+        if shows:
             if count >= valid:
                 out[t] = _strength(up, down, hundred, tiny)
                 held += up + down <= tiny
@@ -463,103 +456,209 @@ def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _any_nan(values):  # type: ignore[no-untyped-def]
+def _any_nan(values, count):  # type: ignore[no-untyped-def]
     total = values[0] - values[0]
-    for value in values:
-        total += value - value
+    for i in range(count):
+        total += values[i] - values[i]
     return np.isnan(total)
+
+
+@njit(cache=True, error_model="numpy")
+def _after(x, start, stop, count, gaps, settled):  # type: ignore[no-untyped-def]
+    """The number of bars with a price since the last gap before `stop`, at most settled + 1; `count` before `start`."""
+    if not gaps:
+        return min(count + stop - start, settled + 1)
+    since = 0
+    while not np.isnan(x[stop - since - 1]):  # there is a gap
+        since += 1
+    return min(since, settled + 1)
+
+
+@njit(cache=True, error_model="numpy")
+def ema_tile(  # type: ignore[no-untyped-def]
+    x, out, time, tile, shows, count, beta, warm, valid, settled, one, inclusive, strides, look_back, tiles, space,
+    begin, ends, far,
+):  # fmt: skip
+    """Compute a tile of an EMA, or only its map if it does not show; returns the count of bars before the next tile.
+
+    `count` is the number of bars since the last gap before the tile. `space` has SPACE numbers, `begin` SEGMENTS
+    integers. `ends` has the maps of the row's tiles, factors first, and `far` the state of `_begin`.
+    """
+    zero = one - one
+    betas, zeros, none = spread(beta), spread(zero), spread(-zero)
+    padded, shown_padded, near = space, moved(space, GROUP_BARS), moved(space, 2 * GROUP_BARS)
+    a = moved(near, GROUP_BARS)
+    b, y, head = moved(a, SEGMENTS), moved(a, 2 * SEGMENTS), moved(a, 3 * SEGMENTS)
+    start, stop = tile * TILE, min(tile * TILE + TILE, time)
+    used = -(-(stop - start) // GROUP_BARS) * LANES
+    for s in range(0, used, LANES):
+        at = start + s * SEGMENT
+        _fetch(x, out, at)
+        before = _bars_before(x, at, 0, time, near)
+        if at + GROUP_BARS <= time:
+            store(b, s, _ema_reduce(x, at, before, betas, zeros))
+        else:
+            _padded(x, at, time, padded)
+            store(b, s, _ema_reduce(padded, 0, before, betas, zeros))
+    gaps = _any_nan(b, used)
+    plain = count >= settled and not gaps
+    if plain:
+        _compose_settled(strides, b, none)
+        _copy(a, inclusive, SEGMENTS)
+    else:
+        reached = count
+        for s in range(used):
+            if reached >= settled and not np.isnan(b[s]):
+                a[s], begin[s], reached = inclusive[0], -1, settled + 1
+            else:
+                begin[s] = reached
+                reached, a[s], b[s] = _ema_any_segment(
+                    x, start + s * SEGMENT, time, reached, beta, warm, valid, settled, one, zero, start + s == 0, head
+                )
+        _compose(a, b, used, one)
+    ends[tile], ends[tiles + tile] = a[SEGMENTS - 1], b[SEGMENTS - 1]
+    count = _after(x, start, stop, count, gaps, settled)
+    if not shows:
+        return count
+    entry = _carry(ends, moved(ends, tiles), tile, look_back, far)
+    _advance(far, tile, a[SEGMENTS - 1], b[SEGMENTS - 1], one)
+    _enter(a, b, used, entry, y)
+    for s in range(0, used, LANES):
+        at = start + s * SEGMENT
+        before = _bars_before(x, at, 0, time, near)
+        if at + GROUP_BARS <= time:
+            _ema_run(x, at, before, betas, load(y, s), out, at)
+        else:
+            _padded(x, at, time, padded)
+            _ema_run(padded, 0, before, betas, load(y, s), shown_padded, 0)
+            _unpad(shown_padded, out, at, time)
+    if not plain:
+        if start == 0:
+            _copy(out, head, min(SEGMENT, time))
+        for s in range(start == 0, used):
+            if begin[s] >= 0:
+                at = start + s * SEGMENT
+                _ema_any_segment(x, at, time, begin[s], beta, warm, valid, settled, one, y[s], True, out)
+    return count
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _ema_parts(  # type: ignore[no-untyped-def]
     prices, beta, warm, valid, settled, one, inclusive, strides, look_back, parts, first, end, space, out
 ):
-    time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
+    time, zero, flat, shown_flat = prices.shape[1], one - one, pointer(prices), pointer(out)
     if time <= SEGMENT:
         for row in range(first, end):
-            _ema_any_segment(prices[row], 0, 0, beta, warm, valid, settled, one, zero, out[row])
+            x, shown = moved(flat, row * time), moved(shown_flat, row * time)
+            _ema_any_segment(x, 0, time, 0, beta, warm, valid, settled, one, zero, True, shown)
         return
-    tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
-    padded, shown_padded, near = pointer(space[0]), pointer(space[1]), pointer(space[2])  # the caller keeps the arrays
-    segments, begin = np.zeros((3, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
-    a, b, y = segments[0], segments[1], segments[2]
-    factors, states, entries, none = pointer(a), pointer(b), pointer(y), spread(-zero)
-    ends, far = np.empty((2, tiles), prices.dtype), np.empty(5, prices.dtype)
-    head = np.empty(SEGMENT, prices.dtype)  # of a row: its first segment has no earlier state and runs once
+    tiles, begin = -(-time // TILE), np.empty(SEGMENTS, np.int64)
+    ends, far = np.empty(2 * tiles, prices.dtype), np.empty(5, prices.dtype)
+    ends_at, far_at, begin_at, space_at = pointer(ends), pointer(far), pointer(begin), pointer(space)
+    inclusive_at, strides_at = pointer(inclusive), pointer(strides)
     for task in range(first, end):
         row, part = task // parts, task % parts
-        x, shown = prices[row], out[row]
+        x, shown = moved(flat, row * time), moved(shown_flat, row * time)
         own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
         begun = max(0, own - look_back)
-        _begin(far, one)
+        _begin(far_at, one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
-            start, stop = tile * TILE, min(tile * TILE + TILE, time)
-            used = -(-(stop - start) // GROUP_BARS) * LANES
-            for s in range(0, used, LANES):
-                at = start + s * SEGMENT
-                to = row * time + at
-                _fetch(flat, shown_flat, to)
-                if at + GROUP_BARS <= time:
-                    before = _bars_before(flat, to, row * time, row * time + time, near)
-                    store(states, s, _ema_reduce(flat, to, before, betas, zeros))
-                else:
-                    _padded(flat, to, row * time + time, padded)
-                    store(
-                        states,
-                        s,
-                        _ema_reduce(
-                            padded, 0, _bars_before(flat, to, row * time, row * time + time, near), betas, zeros
-                        ),
-                    )
-            gaps = _any_nan(b[:used])
-            plain = count >= settled and not gaps
-            if plain:
-                _compose_settled(strides, states, none)
-                _copy(a, inclusive)
+            count = ema_tile(
+                x, shown, time, tile, tile >= own, count, beta, warm, valid, settled, one, inclusive_at, strides_at,
+                look_back, tiles, space_at, begin_at, ends_at, far_at,
+            )  # fmt: skip
+    keep_alive(ends, far, begin)
+
+
+@njit(cache=True, error_model="numpy")
+def rsi_tile(  # type: ignore[no-untyped-def]
+    x, out, time, tile, shows, count, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides,
+    look_back, tiles, space, begin, ends, far,
+):  # fmt: skip
+    """Compute a tile of an RSI, or only its maps if it does not show.
+
+    As ema_tile, with a space of SPACE numbers, three tables in `ends` and two states in `far`. Returns the count
+    before the next tile, and how many bars hold HOLD, if any.
+    """
+    zero = one - one
+    betas, zeros, none = spread(beta), spread(zero), spread(-zero)
+    constants = spread(hundred), spread(tiny), spread(-one)  # HOLD
+    padded, shown_padded, near = space, moved(space, GROUP_BARS), moved(space, 2 * GROUP_BARS)
+    a = moved(near, GROUP_BARS)
+    again, up, down = moved(a, SEGMENTS), moved(a, 2 * SEGMENTS), moved(a, 3 * SEGMENTS)
+    gains, losses, waits = moved(a, 4 * SEGMENTS), moved(a, 5 * SEGMENTS), moved(a, 6 * SEGMENTS)
+    head, held = moved(a, 7 * SEGMENTS), 0
+    far_up, far_down, end = far, moved(far, 5), SEGMENTS - 1
+    start, stop = tile * TILE, min(tile * TILE + TILE, time)
+    used = -(-(stop - start) // GROUP_BARS) * LANES
+    for s in range(0, used, LANES):
+        at = start + s * SEGMENT
+        _fetch(x, out, at)
+        before = _bars_before(x, at, 0, time, near)
+        if at + GROUP_BARS <= time:
+            rising, falling = _rsi_reduce(x, at, before, betas, zeros)
+        else:
+            _padded(x, at, time, padded)
+            rising, falling = _rsi_reduce(padded, 0, before, betas, zeros)
+        store(up, s, rising)
+        store(down, s, falling)
+    gaps = _any_nan(up, used)
+    plain = count >= settled and not gaps
+    if plain:
+        _compose_settled(strides, up, none)
+        _compose_settled(strides, down, none)
+        _copy(a, inclusive, SEGMENTS)
+    else:
+        reached = count
+        for s in range(used):
+            if reached >= settled and not np.isnan(up[s]):
+                a[s], begin[s], reached = inclusive[0], -1, settled + 1
             else:
-                reached = count
-                for s in range(used):
-                    if reached >= settled and not np.isnan(b[s]):
-                        a[s], begin[s], reached = inclusive[0], -1, settled + 1
-                    else:
-                        begin[s] = reached
-                        reached, a[s], b[s] = _ema_any_segment(
-                            x, start + s * SEGMENT, reached, beta, warm, valid, settled, one, zero,
-                            nothing if start + s else head,
-                        )  # fmt: skip
-                _compose(factors, states, used, one)
-            ends[0, tile], ends[1, tile] = a[-1], b[-1]
-            count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
-            if tile < own:
-                continue
-            entry = _carry(ends[0], ends[1], tile, look_back, far)
-            _advance(far, tile, a[-1], b[-1], one)
-            _enter(a[:used], b, entry, y)
-            for s in range(0, used, LANES):
-                at = start + s * SEGMENT
-                to = row * time + at
-                if at + GROUP_BARS <= time:
-                    before = _bars_before(flat, to, row * time, row * time + time, near)
-                    _ema_run(flat, to, before, betas, load(entries, s), shown_flat, to)
-                else:
-                    _padded(flat, to, row * time + time, padded)
-                    _ema_run(
-                        padded,
-                        0,
-                        _bars_before(flat, to, row * time, row * time + time, near),
-                        betas,
-                        load(entries, s),
-                        shown_padded,
-                        0,
-                    )
-                    _unpad(shown_padded, shown_flat, to, row * time + time)
-            if not plain:
-                if start == 0:
-                    _copy(shown, head)
-                for s in range(start == 0, used):
-                    if begin[s] >= 0:
-                        _ema_any_segment(x, start + s * SEGMENT, begin[s], beta, warm, valid, settled, one, y[s], shown)
+                begin[s] = reached
+                reached, a[s], up[s], down[s], some = _rsi_any_segment(
+                    x, start + s * SEGMENT, time, reached, beta, warm, valid, settled, weight, one, hundred, tiny,
+                    zero, zero, start + s == 0, head,
+                )  # fmt: skip
+                if start + s == 0:
+                    held = some
+        _copy(again, a, used)  # composing leaves the factors composed
+        _compose(again, up, used, one)
+        _compose(a, down, used, one)
+    ends[tile], ends[tiles + tile], ends[2 * tiles + tile] = a[end], up[end], down[end]
+    count = _after(x, start, stop, count, gaps, settled)
+    if not shows:
+        return count, 0
+    gained = _carry(ends, moved(ends, tiles), tile, look_back, far_up)
+    lost = _carry(ends, moved(ends, 2 * tiles), tile, look_back, far_down)
+    _advance(far_up, tile, a[end], up[end], one)
+    _advance(far_down, tile, a[end], down[end], one)
+    _enter(a, up, used, gained, gains)
+    _enter(a, down, used, lost, losses)
+    for s in range(0, used, LANES):
+        at = start + s * SEGMENT
+        before = _bars_before(x, at, 0, time, near)
+        rising, falling = load(gains, s), load(losses, s)
+        if at + GROUP_BARS <= time:
+            waiting = _rsi_run(x, at, before, betas, zeros, constants, rising, falling, out, at)
+        else:
+            _padded(x, at, time, padded)
+            waiting = _rsi_run(padded, 0, before, betas, zeros, constants, rising, falling, shown_padded, 0)
+            _unpad(shown_padded, out, at, time)
+        store(waits, s, waiting)
+    for s in range(used):
+        held += waits[s] != zero and (plain or begin[s] < 0)
+    if not plain:
+        if start == 0:
+            _copy(out, head, min(SEGMENT, time))
+        for s in range(start == 0, used):
+            if begin[s] >= 0:
+                _, _, _, _, some = _rsi_any_segment(
+                    x, start + s * SEGMENT, time, begin[s], beta, warm, valid, settled, weight, one, hundred, tiny,
+                    gains[s], losses[s], True, out,
+                )  # fmt: skip
+                held += some
+    return count, held
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -567,120 +666,43 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
     prices, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides, look_back, parts, first, end,
     held, space, out,
 ):  # fmt: skip
-    time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
+    time, zero, flat, shown_flat = prices.shape[1], one - one, pointer(prices), pointer(out)
     if time <= SEGMENT:
         for row in range(first, end):
+            x, shown = moved(flat, row * time), moved(shown_flat, row * time)
             _, _, _, _, held[row, 0] = _rsi_any_segment(
-                prices[row], 0, 0, beta, warm, valid, settled, weight, one, hundred, tiny, zero, zero, out[row]
+                x, 0, time, 0, beta, warm, valid, settled, weight, one, hundred, tiny, zero, zero, True, shown
             )
         return
-    tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
-    constants = spread(hundred), spread(tiny), spread(-one)  # HOLD
-    padded, shown_padded, near = pointer(space[0]), pointer(space[1]), pointer(space[2])  # the caller keeps the arrays
-    segments, begin = np.zeros((7, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
-    a, again, up, down = segments[0], segments[1], segments[2], segments[3]
-    gains, losses, waits, none = segments[4], segments[5], segments[6], spread(-zero)
-    factors, factors_again, ups, downs = pointer(a), pointer(again), pointer(up), pointer(down)
-    entered_up, entered_down, holding = pointer(gains), pointer(losses), pointer(waits)
-    ends, far = np.empty((3, tiles), prices.dtype), np.empty((2, 5), prices.dtype)
-    far_up, far_down = far[0], far[1]
-    head, held_in_head = (
-        np.empty(SEGMENT, prices.dtype),
-        0,
-    )  # of a row: its first segment has no earlier state and runs once
+    tiles, begin = -(-time // TILE), np.empty(SEGMENTS, np.int64)
+    ends, far = np.empty(3 * tiles, prices.dtype), np.empty(10, prices.dtype)
+    ends_at, far_at, begin_at, space_at = pointer(ends), pointer(far), pointer(begin), pointer(space)
+    inclusive_at, strides_at = pointer(inclusive), pointer(strides)
     for task in range(first, end):
         row, part = task // parts, task % parts
-        x, shown = prices[row], out[row]
+        x, shown = moved(flat, row * time), moved(shown_flat, row * time)
         own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
         begun = max(0, own - look_back)
-        _begin(far_up, one)
-        _begin(far_down, one)
+        _begin(far_at, one)
+        _begin(moved(far_at, 5), one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
-            start, stop = tile * TILE, min(tile * TILE + TILE, time)
-            used = -(-(stop - start) // GROUP_BARS) * LANES
-            for s in range(0, used, LANES):
-                at = start + s * SEGMENT
-                to = row * time + at
-                _fetch(flat, shown_flat, to)
-                if at + GROUP_BARS <= time:
-                    before = _bars_before(flat, to, row * time, row * time + time, near)
-                    rising, falling = _rsi_reduce(flat, to, before, betas, zeros)
-                else:
-                    _padded(flat, to, row * time + time, padded)
-                    rising, falling = _rsi_reduce(
-                        padded, 0, _bars_before(flat, to, row * time, row * time + time, near), betas, zeros
-                    )
-                store(ups, s, rising)
-                store(downs, s, falling)
-            gaps = _any_nan(up[:used])
-            plain = count >= settled and not gaps
-            if plain:
-                _compose_settled(strides, ups, none)
-                _compose_settled(strides, downs, none)
-                _copy(a, inclusive)
-            else:
-                reached = count
-                for s in range(used):
-                    if reached >= settled and not np.isnan(up[s]):
-                        a[s], begin[s], reached = inclusive[0], -1, settled + 1
-                    else:
-                        begin[s] = reached
-                        reached, a[s], up[s], down[s], some = _rsi_any_segment(
-                            x, start + s * SEGMENT, reached, beta, warm, valid, settled, weight, one, hundred, tiny,
-                            zero, zero, nothing if start + s else head,
-                        )  # fmt: skip
-                        held_in_head = some if start + s == 0 else held_in_head
-                _copy(again, a)  # composing leaves the factors composed
-                _compose(factors_again, ups, used, one)
-                _compose(factors, downs, used, one)
-            ends[0, tile], ends[1, tile], ends[2, tile] = a[-1], up[-1], down[-1]
-            count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
-            if tile < own:
-                continue
-            gained = _carry(ends[0], ends[1], tile, look_back, far_up)
-            lost = _carry(ends[0], ends[2], tile, look_back, far_down)
-            _advance(far_up, tile, a[-1], up[-1], one)
-            _advance(far_down, tile, a[-1], down[-1], one)
-            _enter(a[:used], up, gained, gains)
-            _enter(a[:used], down, lost, losses)
-            for s in range(0, used, LANES):
-                at = start + s * SEGMENT
-                to = row * time + at
-                rising, falling = load(entered_up, s), load(entered_down, s)
-                if at + GROUP_BARS <= time:
-                    before = _bars_before(flat, to, row * time, row * time + time, near)
-                    waiting = _rsi_run(flat, to, before, betas, zeros, constants, rising, falling, shown_flat, to)
-                else:
-                    _padded(flat, to, row * time + time, padded)
-                    before = _bars_before(flat, to, row * time, row * time + time, near)
-                    waiting = _rsi_run(padded, 0, before, betas, zeros, constants, rising, falling, shown_padded, 0)
-                    _unpad(shown_padded, shown_flat, to, row * time + time)
-                store(holding, s, waiting)
-            some = 0
-            for s in range(used):
-                some += waits[s] != zero and (plain or begin[s] < 0)
-            held[row, tile] = some
-            if not plain:
-                if start == 0:
-                    _copy(shown, head)
-                    held[row, tile] += held_in_head
-                for s in range(start == 0, used):
-                    if begin[s] >= 0:
-                        _, _, _, _, some = _rsi_any_segment(
-                            x, start + s * SEGMENT, begin[s], beta, warm, valid, settled, weight, one, hundred, tiny,
-                            gains[s], losses[s], shown,
-                        )  # fmt: skip
-                        held[row, tile] += some
+            count, some = rsi_tile(
+                x, shown, time, tile, tile >= own, count, beta, warm, valid, settled, weight, one, hundred, tiny,
+                inclusive_at, strides_at, look_back, tiles, space_at, begin_at, ends_at, far_at,
+            )  # fmt: skip
+            if tile >= own:
+                held[row, tile] = some
+    keep_alive(ends, far, begin)
 
 
 @njit(cache=True, error_model="numpy")
-def _carry_held(rsi, start, flat):  # type: ignore[no-untyped-def]
+def carry_held(rsi, start, time, flat):  # type: ignore[no-untyped-def]
     """Replace HOLD by the last RSI of its run: prices did not move for so long that both averages decayed to zero."""
     last = flat
     if start > 0 and not np.isnan(rsi[start - 1]):
         last = rsi[start - 1]
-    for t in range(start, min(start + TILE, rsi.size)):
+    for t in range(start, min(start + TILE, time)):
         if np.isnan(rsi[t]):
             last = flat
         elif rsi[t] < 0:
@@ -691,10 +713,11 @@ def _carry_held(rsi, start, flat):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
+    at, time = pointer(rsi), rsi.shape[1]
     for row in range(held.shape[0]):
         for tile in range(held.shape[1]):
             if held[row, tile]:
-                _carry_held(rsi[row], tile * TILE, flat)
+                carry_held(moved(at, row * time), tile * TILE, time, flat)
 
 
 def parts(assets: int, tiles: int, reach: int) -> int:
@@ -727,8 +750,7 @@ def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -
 
 
 def _space(prices: NDArray[Any]) -> NDArray[Any]:
-    """Scratch memory of an indicator's task: prices and results of an incomplete group, and the bars before a group."""
-    return np.empty((3, GROUP_BARS), prices.dtype)
+    return np.zeros(SPACE, prices.dtype)
 
 
 def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, ...]]:
