@@ -21,6 +21,7 @@ from warpdesk_server.kernels.indicators.lanes import (
     keep,
     last,
     load,
+    moved,
     pointer,
     root,
     spread,
@@ -40,6 +41,14 @@ WORTH = 32_768  # bars: fewer are computed in the time it takes to wake a thread
 def chunk_of(period: int) -> int:
     """The number of bars of prices that a core takes at a time: whole blocks. The result does not depend on it."""
     return max(1, 4096 // period) * period
+
+
+def space_of(period: int) -> int:
+    """The numbers of scratch memory that a thread needs: eight, and two sums for each bar of a block.
+
+    It is longer than needed, so that threads share no cache line.
+    """
+    return 2 * -(-period // EIGHT) * EIGHT + 4 * EIGHT
 
 
 @njit(cache=True, error_model="numpy")
@@ -131,254 +140,256 @@ def _losses(change, zeros):  # type: ignore[no-untyped-def]
     return where_at_least(change, zeros, zeros, zeros - change)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _short_means(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
-    x, spare, out, size = pointer(prices), pointer(space[0]), pointer(middle), prices.size
-    nan, zeros = constants[EIGHT], load(pointer(constants), 0)
-    nans, parts, chunks = spread(nan), spread(part), -(-time // chunk)
-    for task in range(begin, end):
-        row = task // chunks * time
-        here, shown = row + task % chunks * chunk, row + min(period - 1, time)
-        limit = min(here + chunk, row + time)
-        for at in range(here, min(shown, limit)):
-            out[at] = nan
-        for at in range(max(here, shown), limit, EIGHT):
-            whole = at + EIGHT <= size
-            newest, u = _load_where(whole, x, at, size, spare), zeros
-            for m in range(1, period):
-                u = u + (_load_where(whole, x, at - m, size, spare) - newest)
-            _store(out, at, limit, spare, _plain(newest + u * parts, nans))
+# A range of a row's results: x and the results are pointers to bar 0 of the row, `size` says how many bars may be read
+# from there on. `here` is the first bar: of a block, if the period is not short. `constants` has eight zeros, NaN
+# and 100; `space` has room for eight numbers and for two tables of a block.
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _short_bands(  # type: ignore[no-untyped-def]
-    prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
-):
-    x, spare, size = pointer(prices), pointer(space[0]), prices.size
-    above, mid, below = pointer(upper), pointer(middle), pointer(lower)
-    nan, zeros = constants[EIGHT], load(pointer(constants), 0)
-    nans, parts, widths, chunks = spread(nan), spread(part), spread(width), -(-time // chunk)
-    for task in range(begin, end):
-        row = task // chunks * time
-        here, shown = row + task % chunks * chunk, row + min(period - 1, time)
-        limit = min(here + chunk, row + time)
-        for at in range(here, min(shown, limit)):
-            above[at] = nan
-            mid[at] = nan
-            below[at] = nan
-        for at in range(max(here, shown), limit, EIGHT):
-            whole = at + EIGHT <= size
-            newest, u, v = _load_where(whole, x, at, size, spare), zeros, zeros
-            for m in range(1, period):
-                difference = _load_where(whole, x, at - m, size, spare) - newest
-                u = u + difference
-                v = v + difference * difference
-            mean, reach = _band(newest, u, v, parts, widths, zeros)
-            _store(above, at, limit, spare, _plain(mean + reach, nans))
-            _store(mid, at, limit, spare, _plain(mean, nans))
-            _store(below, at, limit, spare, _plain(mean - reach, nans))
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _short_strengths(  # type: ignore[no-untyped-def]
-    prices, time, period, flat, constants, space, chunk, begin, end, rsi
-):
-    x, spare, out, size = pointer(prices), pointer(space[0]), pointer(rsi), prices.size
-    nan, hundred, zeros = constants[EIGHT], spread(constants[EIGHT + 1]), load(pointer(constants), 0)
-    nans, flats, chunks = spread(nan), spread(flat), -(-time // chunk)
-    for task in range(begin, end):
-        row = task // chunks * time
-        here, shown = row + task % chunks * chunk, row + min(period, time)
-        limit = min(here + chunk, row + time)
-        for at in range(here, min(shown, limit)):
-            out[at] = nan
-        for at in range(max(here, shown), limit, EIGHT):
-            whole = at + EIGHT <= size
-            later, gains, losses = _load_where(whole, x, at, size, spare), zeros, zeros
-            for m in range(1, period + 1):
-                earlier = _load_where(whole, x, at - m, size, spare)
-                change = later - earlier
-                gains, losses = gains + _gains(change, zeros), losses + _losses(change, zeros)
-                later = earlier
-            _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _mean_blocks(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
-    x, before, spare, out, size = pointer(prices), pointer(space[1]), pointer(space[0]), pointer(middle), prices.size
-    zero, nan, zeros = constants[0], constants[EIGHT], load(pointer(constants), 0)
+@njit(cache=True, error_model="numpy")
+def _short_means(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+    spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
-    chunks, eights = -(-time // chunk), -(-period // EIGHT)
-    for task in range(begin, end):
-        row = task // chunks * time
-        here = row + task % chunks * chunk
-        limit = min(here + chunk, row + time)
-        for start in range(here, limit, period):
-            anchor, stop = spread(x[start]), min(start + period, limit)
-            if start == row:
-                for k in range(eights):
-                    store(before, k * EIGHT, zeros)
-            else:
-                e, g, h = zero, zero, zero
-                k = eights - 1
-                at = start - period + k * EIGHT + 1
-                u = _scan_back(keep(_load(x, at, size, spare) - anchor, period - 1 - k * EIGHT), zeros)
-                store(before, k * EIGHT, u)
-                while k > 0:
-                    e, g, h = _carry(k, first(u), e, g, h, zero)
-                    at, k = at - EIGHT, k - 1
-                    u = _scan_back(load(x, at) - anchor, zeros)
-                    store(before, k * EIGHT, spread((h + g) + e) + u)
-            e, g, h = zero, zero, zero
-            for k in range(-(-(stop - start) // EIGHT)):
-                at = start + k * EIGHT
-                fetch(x, at + AHEAD)
-                fetch(out, at + AHEAD)
-                u = _scan(_load(x, at, size, spare) - anchor, zeros)
-                total = load(before, k * EIGHT) + (spread((h + g) + e) + u)
-                _store(out, at, limit, spare, _plain(anchor + total * parts, nans))
-                e, g, h = _carry(k + 1, last(u), e, g, h, zero)
-        if here == row:
-            for k in range(min(period - 1, time)):
-                out[row + k] = nan
+    for at in range(here, min(period - 1, limit)):
+        out[at] = nan
+    for at in range(max(here, period - 1), limit, EIGHT):
+        whole = at + EIGHT <= size
+        newest, u = _load_where(whole, x, at, size, spare), zeros
+        for m in range(1, period):
+            u = u + (_load_where(whole, x, at - m, size, spare) - newest)
+        _store(out, at, limit, spare, _plain(newest + u * parts, nans))
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _band_blocks(  # type: ignore[no-untyped-def]
-    prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
-):
-    x, spare, size = pointer(prices), pointer(space[0]), prices.size
-    before_u, before_v = pointer(space[1]), pointer(space[2])
-    above, mid, below = pointer(upper), pointer(middle), pointer(lower)
-    zero, nan, zeros = constants[0], constants[EIGHT], load(pointer(constants), 0)
+@njit(cache=True, error_model="numpy")
+def _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below):  # type: ignore[no-untyped-def]
+    spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts, widths = spread(nan), spread(part), spread(width)
-    chunks, eights = -(-time // chunk), -(-period // EIGHT)
-    for task in range(begin, end):
-        row = task // chunks * time
-        here = row + task % chunks * chunk
-        limit = min(here + chunk, row + time)
-        for start in range(here, limit, period):
-            anchor, stop = spread(x[start]), min(start + period, limit)
-            if start == row:
-                for k in range(eights):
-                    store(before_u, k * EIGHT, zeros)
-                    store(before_v, k * EIGHT, zeros)
-            else:
-                e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
-                k = eights - 1
-                at = start - period + k * EIGHT + 1
-                u = keep(_load(x, at, size, spare) - anchor, period - 1 - k * EIGHT)
-                v = _scan_back(u * u, zeros)
-                u = _scan_back(u, zeros)
-                store(before_u, k * EIGHT, u)
-                store(before_v, k * EIGHT, v)
-                while k > 0:
-                    e_u, g_u, h_u = _carry(k, first(u), e_u, g_u, h_u, zero)
-                    e_v, g_v, h_v = _carry(k, first(v), e_v, g_v, h_v, zero)
-                    at, k = at - EIGHT, k - 1
-                    u = load(x, at) - anchor
-                    v = _scan_back(u * u, zeros)
-                    u = _scan_back(u, zeros)
-                    store(before_u, k * EIGHT, spread((h_u + g_u) + e_u) + u)
-                    store(before_v, k * EIGHT, spread((h_v + g_v) + e_v) + v)
-            e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
-            for k in range(-(-(stop - start) // EIGHT)):
-                at = start + k * EIGHT
-                fetch(x, at + AHEAD)
-                fetch(above, at + AHEAD)
-                fetch(mid, at + AHEAD)
-                fetch(below, at + AHEAD)
-                u = _load(x, at, size, spare) - anchor
-                v = _scan(u * u, zeros)
-                u = _scan(u, zeros)
-                sum_u = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
-                sum_v = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
-                mean, reach = _band(anchor, sum_u, sum_v, parts, widths, zeros)
-                _store(above, at, limit, spare, _plain(mean + reach, nans))
-                _store(mid, at, limit, spare, _plain(mean, nans))
-                _store(below, at, limit, spare, _plain(mean - reach, nans))
-                e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
-                e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
-        if here == row:
-            for k in range(min(period - 1, time)):
-                above[row + k] = nan
-                mid[row + k] = nan
-                below[row + k] = nan
+    for at in range(here, min(period - 1, limit)):
+        above[at] = nan
+        mid[at] = nan
+        below[at] = nan
+    for at in range(max(here, period - 1), limit, EIGHT):
+        whole = at + EIGHT <= size
+        newest, u, v = _load_where(whole, x, at, size, spare), zeros, zeros
+        for m in range(1, period):
+            difference = _load_where(whole, x, at - m, size, spare) - newest
+            u = u + difference
+            v = v + difference * difference
+        mean, reach = _band(newest, u, v, parts, widths, zeros)
+        _store(above, at, limit, spare, _plain(mean + reach, nans))
+        _store(mid, at, limit, spare, _plain(mean, nans))
+        _store(below, at, limit, spare, _plain(mean - reach, nans))
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _strength_blocks(prices, time, period, flat, constants, space, chunk, begin, end, rsi):  # type: ignore[no-untyped-def]
-    x, spare, out, size = pointer(prices), pointer(space[0]), pointer(rsi), prices.size
-    before_u, before_v = pointer(space[1]), pointer(space[2])
-    zero, nan, hundred = constants[0], constants[EIGHT], spread(constants[EIGHT + 1])
-    zeros, nans, flats = load(pointer(constants), 0), spread(nan), spread(flat)
-    chunks, eights = -(-time // chunk), -(-period // EIGHT)
-    for task in range(begin, end):
-        row = task // chunks * time
-        here = row + task % chunks * chunk
-        limit = min(here + chunk, row + time)
-        for start in range(here, limit, period):
-            stop = min(start + period, limit)
-            if start == row:  # bar 0 has no change, and every window of the first block holds it
-                for at in range(start, stop):
-                    out[at] = nan
-                continue
+@njit(cache=True, error_model="numpy")
+def _short_strengths(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+    spare, nan, hundred, zeros = space, constants[EIGHT], spread(constants[EIGHT + 1]), load(constants, 0)
+    nans, flats = spread(nan), spread(flat)
+    for at in range(here, min(period, limit)):
+        out[at] = nan
+    for at in range(max(here, period), limit, EIGHT):
+        whole = at + EIGHT <= size
+        later, gains, losses = _load_where(whole, x, at, size, spare), zeros, zeros
+        for m in range(1, period + 1):
+            earlier = _load_where(whole, x, at - m, size, spare)
+            change = later - earlier
+            gains, losses = gains + _gains(change, zeros), losses + _losses(change, zeros)
+            later = earlier
+        _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
+
+
+@njit(cache=True, error_model="numpy")
+def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+    spare, before, eights = space, moved(space, EIGHT), -(-period // EIGHT)
+    zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
+    nans, parts = spread(nan), spread(part)
+    for start in range(here, limit, period):
+        anchor, stop = spread(x[start]), min(start + period, limit)
+        if start == 0:
+            for k in range(eights):
+                store(before, k * EIGHT, zeros)
+        else:
+            e, g, h = zero, zero, zero
+            k = eights - 1
+            at = start - period + k * EIGHT + 1
+            u = _scan_back(keep(_load(x, at, size, spare) - anchor, period - 1 - k * EIGHT), zeros)
+            store(before, k * EIGHT, u)
+            while k > 0:
+                e, g, h = _carry(k, first(u), e, g, h, zero)
+                at, k = at - EIGHT, k - 1
+                u = _scan_back(load(x, at) - anchor, zeros)
+                store(before, k * EIGHT, spread((h + g) + e) + u)
+        e, g, h = zero, zero, zero
+        for k in range(-(-(stop - start) // EIGHT)):
+            at = start + k * EIGHT
+            fetch(x, at + AHEAD)
+            fetch(out, at + AHEAD)
+            u = _scan(_load(x, at, size, spare) - anchor, zeros)
+            total = load(before, k * EIGHT) + (spread((h + g) + e) + u)
+            _store(out, at, limit, spare, _plain(anchor + total * parts, nans))
+            e, g, h = _carry(k + 1, last(u), e, g, h, zero)
+    if here == 0:
+        for k in range(min(period - 1, limit)):
+            out[k] = nan
+
+
+@njit(cache=True, error_model="numpy")
+def _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below):  # type: ignore[no-untyped-def]
+    spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
+    before_v = moved(before_u, eights * EIGHT)
+    zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
+    nans, parts, widths = spread(nan), spread(part), spread(width)
+    for start in range(here, limit, period):
+        anchor, stop = spread(x[start]), min(start + period, limit)
+        if start == 0:
+            for k in range(eights):
+                store(before_u, k * EIGHT, zeros)
+                store(before_v, k * EIGHT, zeros)
+        else:
             e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
             k = eights - 1
             at = start - period + k * EIGHT + 1
-            change = keep(_load(x, at, size, spare) - load(x, at - 1), period - 1 - k * EIGHT)
-            u, v = _scan_back(_gains(change, zeros), zeros), _scan_back(_losses(change, zeros), zeros)
+            u = keep(_load(x, at, size, spare) - anchor, period - 1 - k * EIGHT)
+            v = _scan_back(u * u, zeros)
+            u = _scan_back(u, zeros)
             store(before_u, k * EIGHT, u)
             store(before_v, k * EIGHT, v)
             while k > 0:
                 e_u, g_u, h_u = _carry(k, first(u), e_u, g_u, h_u, zero)
                 e_v, g_v, h_v = _carry(k, first(v), e_v, g_v, h_v, zero)
                 at, k = at - EIGHT, k - 1
-                change = load(x, at) - load(x, at - 1)
-                u, v = _scan_back(_gains(change, zeros), zeros), _scan_back(_losses(change, zeros), zeros)
+                u = load(x, at) - anchor
+                v = _scan_back(u * u, zeros)
+                u = _scan_back(u, zeros)
                 store(before_u, k * EIGHT, spread((h_u + g_u) + e_u) + u)
                 store(before_v, k * EIGHT, spread((h_v + g_v) + e_v) + v)
-            e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
-            for k in range(-(-(stop - start) // EIGHT)):
-                at = start + k * EIGHT
-                fetch(x, at + AHEAD)
-                fetch(out, at + AHEAD)
-                change = _load(x, at, size, spare) - _load(x, at - 1, size, spare)
-                u, v = _scan(_gains(change, zeros), zeros), _scan(_losses(change, zeros), zeros)
-                gains = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
-                losses = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
-                _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
-                e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
-                e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
+        e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+        for k in range(-(-(stop - start) // EIGHT)):
+            at = start + k * EIGHT
+            fetch(x, at + AHEAD)
+            fetch(above, at + AHEAD)
+            fetch(mid, at + AHEAD)
+            fetch(below, at + AHEAD)
+            u = _load(x, at, size, spare) - anchor
+            v = _scan(u * u, zeros)
+            u = _scan(u, zeros)
+            sum_u = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
+            sum_v = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
+            mean, reach = _band(anchor, sum_u, sum_v, parts, widths, zeros)
+            _store(above, at, limit, spare, _plain(mean + reach, nans))
+            _store(mid, at, limit, spare, _plain(mean, nans))
+            _store(below, at, limit, spare, _plain(mean - reach, nans))
+            e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
+            e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
+    if here == 0:
+        for k in range(min(period - 1, limit)):
+            above[k] = nan
+            mid[k] = nan
+            below[k] = nan
+
+
+@njit(cache=True, error_model="numpy")
+def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+    spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
+    before_v = moved(before_u, eights * EIGHT)
+    zero, nan, hundred = constants[0], constants[EIGHT], spread(constants[EIGHT + 1])
+    zeros, nans, flats = load(constants, 0), spread(nan), spread(flat)
+    for start in range(here, limit, period):
+        stop = min(start + period, limit)
+        if start == 0:  # bar 0 has no change, and every window of the first block holds it
+            for at in range(start, stop):
+                out[at] = nan
+            continue
+        e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+        k = eights - 1
+        at = start - period + k * EIGHT + 1
+        change = keep(_load(x, at, size, spare) - load(x, at - 1), period - 1 - k * EIGHT)
+        u, v = _scan_back(_gains(change, zeros), zeros), _scan_back(_losses(change, zeros), zeros)
+        store(before_u, k * EIGHT, u)
+        store(before_v, k * EIGHT, v)
+        while k > 0:
+            e_u, g_u, h_u = _carry(k, first(u), e_u, g_u, h_u, zero)
+            e_v, g_v, h_v = _carry(k, first(v), e_v, g_v, h_v, zero)
+            at, k = at - EIGHT, k - 1
+            change = load(x, at) - load(x, at - 1)
+            u, v = _scan_back(_gains(change, zeros), zeros), _scan_back(_losses(change, zeros), zeros)
+            store(before_u, k * EIGHT, spread((h_u + g_u) + e_u) + u)
+            store(before_v, k * EIGHT, spread((h_v + g_v) + e_v) + v)
+        e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+        for k in range(-(-(stop - start) // EIGHT)):
+            at = start + k * EIGHT
+            fetch(x, at + AHEAD)
+            fetch(out, at + AHEAD)
+            change = _load(x, at, size, spare) - _load(x, at - 1, size, spare)
+            u, v = _scan(_gains(change, zeros), zeros), _scan(_losses(change, zeros), zeros)
+            gains = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
+            losses = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
+            _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
+            e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
+            e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
 
 
 # Both loops of an indicator are compiled together, so that a user's first short or long period compiles nothing.
 
 
+@njit(cache=True, error_model="numpy")
+def mean_range(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+    if period <= SHORT:
+        _short_means(x, period, part, constants, space, here, limit, size, out)
+    else:
+        _mean_blocks(x, period, part, constants, space, here, limit, size, out)
+
+
+@njit(cache=True, error_model="numpy")
+def band_range(x, period, part, width, constants, space, here, limit, size, above, mid, below):  # type: ignore[no-untyped-def]
+    if period <= SHORT:
+        _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below)
+    else:
+        _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below)
+
+
+@njit(cache=True, error_model="numpy")
+def strength_range(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+    if period <= SHORT:
+        _short_strengths(x, period, flat, constants, space, here, limit, size, out)
+    else:
+        _strength_blocks(x, period, flat, constants, space, here, limit, size, out)
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def _means(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
-    if period <= SHORT:
-        _short_means(prices, time, period, part, constants, space, chunk, begin, end, middle)
-    else:
-        _mean_blocks(prices, time, period, part, constants, space, chunk, begin, end, middle)
+    flat, out, chunks = pointer(prices), pointer(middle), -(-time // chunk)
+    for task in range(begin, end):
+        row, here = task // chunks * time, task % chunks * chunk
+        limit, size = min(here + chunk, time), prices.size - row
+        mean_range(
+            moved(flat, row), period, part, pointer(constants), pointer(space), here, limit, size, moved(out, row)
+        )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _bands(  # type: ignore[no-untyped-def]
     prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
 ):
-    if period <= SHORT:
-        _short_bands(prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower)
-    else:
-        _band_blocks(prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower)
+    flat, above, mid, below = pointer(prices), pointer(upper), pointer(middle), pointer(lower)
+    chunks = -(-time // chunk)
+    for task in range(begin, end):
+        row, here = task // chunks * time, task % chunks * chunk
+        limit, size = min(here + chunk, time), prices.size - row
+        band_range(
+            moved(flat, row), period, part, width, pointer(constants), pointer(space), here, limit, size,
+            moved(above, row), moved(mid, row), moved(below, row),
+        )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _strengths(prices, time, period, flat, constants, space, chunk, begin, end, rsi):  # type: ignore[no-untyped-def]
-    if period <= SHORT:
-        _short_strengths(prices, time, period, flat, constants, space, chunk, begin, end, rsi)
-    else:
-        _strength_blocks(prices, time, period, flat, constants, space, chunk, begin, end, rsi)
+    x, out, chunks = pointer(prices), pointer(rsi), -(-time // chunk)
+    for task in range(begin, end):
+        row, here = task // chunks * time, task % chunks * chunk
+        limit, size = min(here + chunk, time), prices.size - row
+        strength_range(
+            moved(x, row), period, flat, pointer(constants), pointer(space), here, limit, size, moved(out, row)
+        )
 
 
 def means(prices: NDArray[Any], period: int, middle: NDArray[Any]) -> None:
@@ -412,8 +423,7 @@ def _by_chunk(
     flat, outs = prices.reshape(-1), [out.reshape(-1) for out in outputs]
 
     def run(begin: int, end: int) -> None:
-        # Scratch for eight numbers and the sums of a block. Longer than needed, so that threads share no cache line.
-        space = np.empty((3, -(-period // EIGHT) * EIGHT + 16), dtype)
+        space = np.empty(space_of(period), dtype)
         loop(flat, time, period, *law, constants, space, chunk, begin, end, *outs)
 
     cores.share(assets * -(-time // chunk), run, -(-WORTH // min(chunk, time)))
