@@ -1,0 +1,189 @@
+"""A builder of the JSON of the operation `expression`, with Python's operators.
+
+    from warpdesk import Client, ta
+
+    line = ta.ema(ta.close, 12) - ta.ema(ta.close, 26)
+    wanted = ta.expression(line=line, signal=ta.ema(line, 9), k=ta.stochastic.k(period=14))
+    result = client.run("expression", params=wanted, close=closes, high=highs, low=lows)
+    ta.outputs(result)["signal"]
+
+Every operation of expressions is a function here: `ta.rsi(ta.close, 14)`. Series come first and are `of`, or `a` and
+`b`; a number after them is the period. Indicators take their inputs by name, and from the request if they are not
+given. An output of one with several is named: `ta.macd.signal()`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+_PAIRS = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "max",
+    "min",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "and",
+    "or",
+    "crosses_above",
+    "crosses_below",
+}
+_INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "a", "b", "c", "d", "e", "f", "g", "h")
+
+
+class Series:
+    """A series of an expression: an input, or an operation with its fields. Nothing is computed here."""
+
+    def __init__(self, written: "str | Mapping[str, Any]") -> None:
+        self._written = written
+
+    def __add__(self, other: "Series | float") -> "Series":
+        return _operation("add", a=self, b=other)
+
+    def __radd__(self, other: float) -> "Series":
+        return _operation("add", a=other, b=self)
+
+    def __sub__(self, other: "Series | float") -> "Series":
+        return _operation("sub", a=self, b=other)
+
+    def __rsub__(self, other: float) -> "Series":
+        return _operation("sub", a=other, b=self)
+
+    def __mul__(self, other: "Series | float") -> "Series":
+        return _operation("mul", a=self, b=other)
+
+    def __rmul__(self, other: float) -> "Series":
+        return _operation("mul", a=other, b=self)
+
+    def __truediv__(self, other: "Series | float") -> "Series":
+        return _operation("div", a=self, b=other)
+
+    def __rtruediv__(self, other: float) -> "Series":
+        return _operation("div", a=other, b=self)
+
+    def __neg__(self) -> "Series":
+        return _operation("neg", of=self)
+
+    def __abs__(self) -> "Series":
+        return _operation("abs", of=self)
+
+    def __lt__(self, other: "Series | float") -> "Series":
+        return _operation("lt", a=self, b=other)
+
+    def __le__(self, other: "Series | float") -> "Series":
+        return _operation("le", a=self, b=other)
+
+    def __gt__(self, other: "Series | float") -> "Series":
+        return _operation("gt", a=self, b=other)
+
+    def __ge__(self, other: "Series | float") -> "Series":
+        return _operation("ge", a=self, b=other)
+
+    def __eq__(self, other: "Series | float") -> "Series":  # type: ignore[override]
+        return _operation("eq", a=self, b=other)
+
+    def __ne__(self, other: "Series | float") -> "Series":  # type: ignore[override]
+        return ~(self == other)
+
+    __hash__ = object.__hash__
+
+    def __and__(self, other: "Series") -> "Series":
+        return _operation("and", a=self, b=other)
+
+    def __or__(self, other: "Series") -> "Series":
+        return _operation("or", a=self, b=other)
+
+    def __invert__(self) -> "Series":
+        return _operation("not", of=self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a series has no truth value; join conditions with & and |, and choose with ta.select")
+
+
+class Operation:
+    """An operation of expressions by its name, to be called with series and parameters."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, output: str) -> "Operation":
+        if output.startswith("_"):
+            raise AttributeError(output)
+        return Operation(f"{self._name}.{output}")
+
+    def __call__(self, *args: "Series | float", **fields: Any) -> Series:
+        if self._name in _PAIRS and len(args) == 2:
+            return _operation(self._name, a=args[0], b=args[1])
+        series = [arg for arg in args if isinstance(arg, Series)]
+        numbers = args[len(series) :]
+        if len(series) > 2 or len(numbers) > 1 or any(isinstance(number, Series) for number in numbers):
+            raise TypeError(f"{self._name} takes one or two series, then a period; name everything else")
+        names = ("of",) if len(series) == 1 else ("a", "b")
+        given = dict(zip(names, series, strict=False)) | dict(zip(("period",), numbers, strict=False))
+        if twice := sorted(given.keys() & fields.keys()):
+            raise TypeError(f"{self._name} got {', '.join(twice)} twice")
+        return _operation(self._name, **given, **fields)
+
+
+def select(condition: Series, yes: "Series | float", no: "Series | float") -> Series:
+    """`yes` where the condition is not 0, else `no`."""
+    return _operation("select", **{"if": condition, "then": yes, "else": no})
+
+
+def lag(of: Series, bars: int = 1) -> Series:
+    """The series `bars` bars ago."""
+    return _operation("lag", of=of, bars=bars)
+
+
+def expression(**wanted: "Series | float") -> dict[str, Any]:
+    """The params of the operation `expression` for some outputs; what is used twice is written once, in `let`."""
+    uses: dict[int, int] = {}
+    for each in wanted.values():
+        if isinstance(each, Series):
+            _count(each, uses)
+    let: dict[str, Any] = {}
+    names: dict[int, str] = {}
+
+    def written(value: Any) -> Any:
+        if not isinstance(value, Series):
+            return value
+        if isinstance(value._written, str):
+            return value._written
+        if id(value) in names:
+            return names[id(value)]
+        fields = {name: written(each) for name, each in value._written.items()}
+        if uses[id(value)] < 2:
+            return fields
+        names[id(value)] = f"series_{len(let) + 1}"
+        let[names[id(value)]] = fields
+        return names[id(value)]
+
+    outputs = {name: written(each) for name, each in wanted.items()}
+    return {"let": let, "outputs": outputs} if let else {"outputs": outputs}
+
+
+def outputs(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of a result of `expression` by name."""
+    return dict(zip(result["names"], result["series"], strict=True))
+
+
+def _count(series: Series, uses: dict[int, int]) -> None:
+    uses[id(series)] = uses.get(id(series), 0) + 1
+    if uses[id(series)] == 1 and not isinstance(series._written, str):
+        for value in series._written.values():
+            if isinstance(value, Series):
+                _count(value, uses)
+
+
+def _operation(op: str, **fields: Any) -> Series:
+    return Series({"op": op, **fields})
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return Series(name) if name in _INPUTS else Operation(name)
