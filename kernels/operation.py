@@ -80,6 +80,23 @@ class Example:
 
 
 @dataclass(frozen=True)
+class SameAs:
+    """What another library calls an operation, with the names of its parameters, inputs and outputs.
+
+    `parameters`, `inputs` and `outputs` map our names to the library's; an output that it does not give is left out.
+    `fixed` are parameters of ours that must have these values, `theirs` those of the library.
+    """
+
+    library: str
+    function: str
+    parameters: Mapping[str, str | tuple[str, ...]]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    theirs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Operation:
     """An operation: a named computation with one implementation for each backend.
 
@@ -100,6 +117,8 @@ class Operation:
     `spend` is what a job costs its privacy budget, None for one that names no budget; an operation without it never
     charges. A job that charges has the same `key` at every attempt, which depends on `release_version` too: raise it
     with every change of the answer's bytes.
+    `same_as` are functions of other libraries that give the same numbers.
+    `counted_as` is the name under which Prometheus sees it, if it shares one with others; the default is its own.
     """
 
     name: str
@@ -118,6 +137,8 @@ class Operation:
     batching: Batching | None = None
     spend: Callable[[Any, Mapping[str, ArrayInfo]], Spend | None] | None = None
     release_version: str = ""
+    same_as: tuple[SameAs, ...] = ()
+    counted_as: str = ""
 
     @property
     def confidential(self) -> bool:

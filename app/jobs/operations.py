@@ -253,6 +253,21 @@ def describe(operation: Operation, settings: Settings) -> models.OperationDescri
             result_ttl_s=WEEK,
         ),
         example=example(operation),
+        same_as=[
+            models.SameFunction(
+                library=twin.library,
+                function=twin.function,
+                parameters={
+                    ours: theirs if isinstance(theirs, str) else list(theirs)
+                    for ours, theirs in twin.parameters.items()
+                },
+                fixed=dict(twin.fixed),
+                library_fixed=dict(twin.theirs),
+                inputs=dict(twin.inputs),
+                outputs=dict(twin.outputs),
+            )
+            for twin in operation.same_as
+        ],
     )
 
 

@@ -21,6 +21,7 @@ from warpdesk_server.app.metrics import privacy as privacy_metrics
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.app.metrics.families import families, family, times
 from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Snapshot
+from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.metrics import COUNTED, OPERATION, REFUSAL
 from warpdesk_server.workers.queue.counts import Amounts, Counts, Timed
 from warpdesk_server.workers.queue.protocol import PRIORITIES
@@ -40,7 +41,7 @@ class Metrics(Registered):
         self,
         redis: RedisCollector,
         ledger: Collector[privacy_metrics.Snapshot],
-        operations: Mapping[str, object],
+        operations: Mapping[str, Operation],
         version: str,
         store: Store,
     ) -> None:
@@ -48,7 +49,7 @@ class Metrics(Registered):
         self.registry.register(self)
         self._redis = redis
         self._ledger = ledger
-        self._operations = operations
+        self._labels = {name: operation.counted_as or name for name, operation in operations.items()}
         self._version = version
         self._store = store
         self._in_progress = 0
@@ -141,20 +142,20 @@ class Metrics(Registered):
         return times(name, dict(sorted(merged.items())))
 
     def _bounded(self, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
-        """The label values of a metric on the Prometheus page, with `other` for operations that this release does
-        not have."""
+        """The label values of a metric on the Prometheus page, with `indicator` for declared indicators, which are one
+        loop, and `other` for operations that this release does not have."""
         labels = COUNTED[name].labels
         if "operation" not in labels:
             return values
         place = labels.index("operation")
-        operation = values[place] if values[place] in self._operations else "other"
+        operation = self._labels.get(values[place], "other")
         return (*values[:place], operation, *values[place + 1 :])
 
     def _zeros(self, name: str) -> list[tuple[str, ...]]:
         """The label values that a metric exports to Prometheus as 0 from the start: else a rate misses the first
         increment."""
         metric = COUNTED[name]
-        values_of = {OPERATION: self._operations, REFUSAL: _UNWELL}
+        values_of = {OPERATION: list(dict.fromkeys(self._labels.values())), REFUSAL: _UNWELL}
         zeros = metric.zeros if metric.labels else ((),)
         return [each for zero in zeros for each in product(*(values_of.get(value, [value]) for value in zero))]
 

@@ -226,6 +226,22 @@ class Limits(Reply):
     result_ttl_s: int
 
 
+class SameFunction(Reply):
+    """A function of another library that gives the same numbers."""
+
+    library: str
+    function: str
+    parameters: Annotated[
+        dict[str, str | list[str]], Field(description="Parameters of the operation, with the library's names for them")
+    ]
+    fixed: Annotated[dict[str, Any], Field(description="Parameters of the operation that must have these values")]
+    library_fixed: Annotated[dict[str, Any], Field(description="Parameters of the library that must have these values")]
+    inputs: Annotated[dict[str, str], Field(description="Inputs of the operation, with the library's names for them")]
+    outputs: Annotated[
+        dict[str, str], Field(description="Outputs of the operation that the library gives, with its names")
+    ]
+
+
 class OperationDescription(Reply):
     name: str
     summary: str
@@ -237,6 +253,9 @@ class OperationDescription(Reply):
     outputs: list[OutputDescription]
     limits: Limits
     example: Annotated[dict[str, Any], Field(description="A body for `POST /v1/jobs` that runs as shown")]
+    same_as: Annotated[
+        list[SameFunction], Field(description="Functions of other libraries that give the same numbers")
+    ] = []
 
 
 class OperationList(Reply):
