@@ -1,4 +1,4 @@
-"""Send one job of each operation to a service of its own, over HTTP, on real market prices: `make demo`."""
+"""Send one job of each kind of operation to a service of its own, over HTTP, on real market prices: `make demo`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from examples import prices
 from examples.serving import PATIENCE, serving
-from warpdesk import Client, Result
+from warpdesk import Client, Result, ta
 from warpdesk.secagg.masking import Quantisation, mask, new_secret, pair_seed
 
 YEAR = 252  # trading days
@@ -55,7 +55,7 @@ def main(home: Path | None = None, picture: Path = Path("demo.png")) -> dict[str
 
 
 def jobs() -> list[Work]:
-    """One job of each operation, on the S&P 500 and on twenty stocks."""
+    """One job of each operation, and of the declared indicators one, on the S&P 500 and on twenty stocks."""
     index = prices.sp500()
     _, symbols, closes = prices.stocks()
     close, last = index.close, index.close[-1]
@@ -97,6 +97,18 @@ def jobs() -> list[Work]:
             lambda result: f"{result['lower'][-1]:,.2f} to {result['upper'][-1]:,.2f}, {_inside(close, result)}",
         ),
         Work(
+            "macd",
+            days,
+            {"close": close},
+            lambda result: f"MACD {result['macd'][-1]:+,.2f}, signal {result['signal'][-1]:+,.2f}",
+        ),
+        Work(
+            "expression",
+            f"{len(symbols)} stocks, a golden cross",
+            {"close": closes, "params": _golden()},
+            lambda result: f"{int(np.nansum(result['series'][0]))} crosses of {closes.shape[0]} stocks",
+        ),
+        Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
             {
@@ -131,6 +143,11 @@ def jobs() -> list[Work]:
         *_secrets(symbols, closes),
         *_arithmetic(days, close, moves),
     ]
+
+
+def _golden() -> dict[str, Any]:
+    """The bars at which the mean of 50 days comes to lie above that of 200."""
+    return ta.expression(cross=ta.crosses_above(ta.sma(ta.close, 50), ta.sma(ta.close, 200)))
 
 
 def _arithmetic(days: str, close: Array, moves: Array) -> list[Work]:

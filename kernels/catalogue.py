@@ -2,6 +2,8 @@
 
 from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
 from warpdesk_server.kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE
+from warpdesk_server.kernels.indicators.declared import DECLARED
+from warpdesk_server.kernels.indicators.expression import EXPRESSION
 from warpdesk_server.kernels.indicators.spec import BOLLINGER, EMA, RSI, SMA
 from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
@@ -16,6 +18,8 @@ _ALL: tuple[Operation, ...] = (
     EMA,
     RSI,
     BOLLINGER,
+    *DECLARED,
+    EXPRESSION,
     MONTE_CARLO,
     DP_NOISE,
     SECURE_AGGREGATION,

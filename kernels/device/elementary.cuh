@@ -1,4 +1,4 @@
-// exp, log, sine and cosine by + - * alone, so that every device gets the same bytes. Twin of elementary.py, which
+// exp, log, sine and cosine by + - * / alone, so that every device gets the same bytes. Twin of elementary.py, which
 // says where the polynomials come from; their measured errors are in kernels/monte_carlo/README.md.
 // Include device/types.cuh first.
 
@@ -61,6 +61,25 @@ __device__ __forceinline__ f64 exp64_within(f64 x) {
 __device__ __forceinline__ f64 exp64(f64 x) {
     x = x > -708.0 ? x : -708.0;
     return exp64_within(x < 709.0 ? x : 709.0);
+}
+
+// ln x for a normal float64 x > 0.
+__device__ __forceinline__ f64 log64(f64 x) {
+    const u64 sqrt_half = 0x3FE6A09E667F3BCDull;  // float64 nearest sqrt(1/2)
+    const i64 bits = (i64)(((u64)(u32)__double2hiint(x) << 32 | (u32)__double2loint(x)) - sqrt_half);
+    const f64 k = (f64)(bits >> 52);
+    const u64 mantissa = ((u64)bits & 0x000FFFFFFFFFFFFFull) + sqrt_half;
+    const f64 f = __hiloint2double((i32)(mantissa >> 32), (i32)mantissa) - 1.0;
+    const f64 s = f / (2.0 + f), z = s * s;
+    f64 tail = 0x1.2ec33c80407abp-3;
+    tail = tail * z + 0x1.39a9e370ed297p-3;
+    tail = tail * z + 0x1.7465d7863b2f6p-3;
+    tail = tail * z + 0x1.c71c549fd5741p-3;
+    tail = tail * z + 0x1.2492493da0384p-2;
+    tail = tail * z + 0x1.9999999986ad0p-2;
+    tail = tail * z + 0x1.5555555555575p-1;
+    tail = z * tail;
+    return k * 0x1.62e42fee00000p-1 + ((2.0 * s + s * tail) + k * 0x1.a39ef35793c76p-33);
 }
 
 // A float32 that is no denormal as float64, and the square root of 0 or of a float32 in [2^-101, 2^127]. Both are exact, or

@@ -3,7 +3,7 @@ device header elementary.cuh.
 
 The polynomials are minimax fits made for this project (Lawson's iteration in extended precision). The worst relative
 error of each fit stands beside it, and kernels/monte_carlo/README.md has the error measured after rounding. No branch
-depends on the argument, so loops over these functions become SIMD code. Only the host needs log64: it has no twin.
+depends on the argument, so loops over these functions become SIMD code.
 """
 
 import numpy as np

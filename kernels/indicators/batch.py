@@ -1,4 +1,4 @@
-"""The batch of indicator jobs in one call: their prices become rows of one array, and rows do not affect each other."""
+"""The batch of indicator jobs in one call: their series become rows of one array, and rows do not affect each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +9,17 @@ from warpdesk_server.kernels.batching import Answer, Joint
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
-    """The one call that computes an indicator for a batch of jobs with prices of equal shape."""
-    shape = jobs[0]["prices"].shape
-    prices = np.stack([job["prices"] for job in jobs]).reshape(-1, shape[-1])
+    """The one call that computes an indicator for a batch of jobs with series of equal shape."""
+    shape = next(iter(jobs[0].values())).shape
+    together = {name: np.stack([job[name] for job in jobs]).reshape(-1, shape[-1]) for name in jobs[0]}
 
     def parts(outputs: Answer) -> list[dict[str, Any]]:
-        rows = {name: output.reshape(len(jobs), *shape) for name, output in outputs.items()}
-        return [{name: own[job] for name, own in rows.items()} for job in range(len(jobs))]
+        return [{name: part(output, job) for name, output in outputs.items()} for job in range(len(jobs))]
 
-    return Joint(params, {"prices": prices}, parts)
+    def part(output: Any, job: int) -> Any:
+        if not isinstance(output, np.ndarray):
+            return output  # of `expression`: names and first bars
+        rows = output.reshape(-1, len(jobs), *shape)[:, job]
+        return np.ascontiguousarray(rows if output.ndim > 2 else rows[0])
+
+    return Joint(params, together, parts)

@@ -1,13 +1,20 @@
 """The indicators on all cores of the CPU (moving averages, RSI, Bollinger bands): the reference for other backends."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.indicators import recurrence_loops, window_loops
-from warpdesk_server.kernels.indicators.gaps import close_gaps, reopen_gaps
+from warpdesk_server.kernels.indicators import expression as expressions
+from warpdesk_server.kernels.indicators import program_loops, recurrence_loops, window_loops
+from warpdesk_server.kernels.indicators.declared import INDICATORS
+from warpdesk_server.kernels.indicators.expression import Expression
+from warpdesk_server.kernels.indicators.gaps import close_all_gaps, close_gaps, reopen_gaps, whole_gap
+from warpdesk_server.kernels.indicators.indicator import program_of
+from warpdesk_server.kernels.indicators.plan import Program
 from warpdesk_server.kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
 from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
 
@@ -63,3 +70,39 @@ def _compute(
         fill(closed, outputs)
         outputs = [reopen_gaps(out, series, policy) for out in outputs]
     return {name: out.reshape(prices.shape) for name, out in zip(names, outputs, strict=True)}
+
+
+def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
+    """The function of a declared indicator (`indicator.py`)."""
+    if name not in INDICATORS:
+        raise AttributeError(name)
+    return partial(_run, name)
+
+
+def _run(name: str, params: Any, **inputs: Array) -> dict[str, Any]:
+    program = program_of(name, params, next(iter(inputs.values())).dtype)
+    return dict(zip(program.names, _compute_program(program, params, inputs), strict=True))
+
+
+def expression(params: Expression, **inputs: Array) -> dict[str, Any]:
+    """Several series of a caller's graph in one array (outputs, time) or (outputs, assets, time), with their names and
+    first bars."""
+    program = expressions.program_of(params, next(iter(inputs.values())).dtype.itemsize)
+    return {
+        "series": _compute_program(program, params, inputs),
+        "names": list(program.names),
+        "first": dict(program.first),
+    }
+
+
+def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array]) -> Array:
+    """All outputs of a program, one after another."""
+    shape, dtype = next(iter(inputs.values())).shape, next(iter(inputs.values())).dtype
+    if not math.prod(shape):
+        return np.empty((len(program.names), *shape), dtype)
+    rows = {each: array.view(np.ndarray).reshape(-1, shape[-1]) for each, array in inputs.items()}
+    outputs = program_loops.run(program, close_all_gaps(rows, params.nan_policy))
+    if params.nan_policy == "skip":
+        gap = whole_gap(rows)
+        outputs = np.stack([reopen_gaps(output, gap, "skip") for output in outputs])
+    return outputs.reshape(-1, *shape)

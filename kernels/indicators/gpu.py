@@ -1,7 +1,8 @@
 """The indicators on a GPU (moving averages, RSI, Bollinger bands), with the same bytes as on the CPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,20 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
-from warpdesk_server.kernels.indicators import gaps_gpu, recurrence_gpu, spec, windows_gpu
+from warpdesk_server.kernels.indicators import expression as expressions
+from warpdesk_server.kernels.indicators import gaps_gpu, indicator, program_gpu, recurrence_gpu, spec, windows_gpu
 from warpdesk_server.kernels.indicators.cuts import Cut, Piece
-from warpdesk_server.kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps
+from warpdesk_server.kernels.indicators.declared import INDICATORS
+from warpdesk_server.kernels.indicators.expression import Expression
+from warpdesk_server.kernels.indicators.gaps import (
+    close_all_gaps,
+    close_gaps,
+    count_prices_before,
+    reopen_gaps,
+    whole_gap,
+)
+from warpdesk_server.kernels.indicators.indicator import program_of
+from warpdesk_server.kernels.indicators.plan import Program
 from warpdesk_server.kernels.indicators.recurrence import TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
 from warpdesk_server.kernels.indicators.recurrence_gpu import HOLD, Place
 from warpdesk_server.kernels.indicators.series import SOURCES as SOURCES
@@ -164,3 +176,51 @@ def _whole_rows(indicator: _Windows | _Recursion, prices: Array, policy: NanPoli
     if policy == "ffill":
         series = gaps_gpu.filled(series)
     return indicator.rows(series)
+
+
+def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
+    """The function of a declared indicator (`indicator.py`)."""
+    if name not in INDICATORS:
+        raise AttributeError(name)
+    return partial(_run, name)
+
+
+def _run(name: str, params: Any, *, device: Device, **inputs: Array) -> dict[str, Any]:
+    program = program_of(name, params, next(iter(inputs.values())).dtype)
+    return dict(zip(program.names, _compute_program(program, params, inputs, device), strict=True))
+
+
+def expression(params: Expression, *, device: Device, **inputs: Array) -> dict[str, Any]:
+    """A caller's graph on a GPU: the outputs of cpu.expression."""
+    program = expressions.program_of(params, next(iter(inputs.values())).dtype.itemsize)
+    series = _compute_program(program, params, inputs, device)
+    return {"series": series, "names": list(program.names), "first": dict(program.first)}
+
+
+def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array], device: Device) -> Array:
+    shape, dtype = next(iter(inputs.values())).shape, next(iter(inputs.values())).dtype
+    outputs = np.empty((len(program.names), *shape), dtype)
+    if not outputs.size:
+        return outputs
+    rows = {each: array.view(np.ndarray).reshape(-1, shape[-1]) for each, array in inputs.items()}
+    closed = close_all_gaps(rows, params.nan_policy)  # on the host
+    count, time = next(iter(rows.values())).shape
+    results, each = outputs.reshape(-1, count, time), indicator.rows_of_a_chunk(count, time)
+    kind: Any = dtype.name
+    infos = {given: ArrayInfo(kind, shape) for given in inputs}
+
+    def work(first: int, end: int) -> None:
+        here = slice(first * each, min(end * each, count))
+        given = {}
+        for name, array in closed.items():
+            part = array[here]
+            given[name] = Series(device, device.to_device(part.reshape(-1)), len(part), time, dtype)
+        for out, found in zip(results, program_gpu.run(program, given), strict=True):
+            device.to_host(found.reshape(out[here].shape), out[here])
+
+    chunks.run(device, indicator.grid_of(program, infos), work, overlap=True)
+    if params.nan_policy == "skip":
+        gap = whole_gap(rows)
+        for result in results:
+            result[...] = reopen_gaps(result, gap, "skip")
+    return outputs

@@ -68,7 +68,17 @@ def moved(_typing, numbers, _by):  # type: ignore[no-untyped-def]
     return numbers(numbers, types.intp), code
 
 
-@njit(cache=True)
+@intrinsic
+def addressed(_typing, numbers, _address):  # type: ignore[no-untyped-def]
+    """The pointer to numbers at an address in memory, of the type of another pointer."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(args[1], args[0].type)
+
+    return numbers(numbers, types.int64), code
+
+
+@njit
 def keep_alive(*_arrays):  # type: ignore[no-untyped-def]
     """Do nothing: arrays passed here at the end of a loop live until then, as pointers to them do not count."""
 
@@ -210,6 +220,7 @@ before_1, before_2, before_4 = _slid(-1), _slid(-2), _slid(-4)
 
 # where_below(a, b, yes, no) is yes where a < b, else no, also where a or b is NaN.
 where_below, where_equal = _where("<"), _where("==")
+where_differs = _where("!=")  # not NaN either
 where_at_most, where_at_least = _where("<="), _where(">=")
 
 

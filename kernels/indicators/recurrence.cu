@@ -138,7 +138,7 @@ struct Ema {
     static constexpr i32 K = 1;
     static constexpr bool HOLDS = false;
     REAL beta, decay;
-    i32 warm, valid, settled;
+    i32 warm, valid, settled, begins;  // the seed holds the bars `begins` to `warm` of a run
     REAL nan;
 
     __device__ __forceinline__ void step(REAL before, REAL price, REAL* y) const { y[0] = beta * (y[0] + (before - price)); }
@@ -153,10 +153,10 @@ struct Ema {
             return;
         }
         count += count <= settled;
-        if (count == 1) {
-            bars = 1;
+        if (count <= begins) {
             map.a = 0;
             map.b[0] = 0;
+            bars = count == begins ? (REAL)1 : (REAL)0;
         } else if (count <= warm) {
             map.b[0] = map.b[0] + bars * (before - price);
             bars += 1;
@@ -171,6 +171,12 @@ struct Ema {
     }
 
     __device__ __forceinline__ REAL shown(REAL price, const REAL* y) const { return price + y[0]; }
+
+    // The bars that have gone into the seed after `count` bars of a run.
+    __device__ __forceinline__ i32 filled(i32 count) const {
+        i32 bars = (count < warm ? count : warm) - begins + 1;
+        return bars < 0 ? 0 : bars;
+    }
 };
 
 struct Rsi {
@@ -205,6 +211,8 @@ struct Rsi {
             map.a = map.a * beta;
         }
     }
+
+    __device__ __forceinline__ i32 filled(i32) const { return 0; }
 
     __device__ __forceinline__ REAL shown(REAL, const REAL* y) const {
         REAL total = y[0] + y[1];
@@ -447,7 +455,7 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
     bool plain = count >= law.settled && space.nans[s] == 0 && bars == SEGMENT;
     Map<K> map = identity<K>();
     {
-        REAL before = edge, filled = (REAL)(count < law.warm ? count : law.warm);
+        REAL before = edge, filled = (REAL)law.filled(count);
         i32 reached = count;
         for (i32 i = 0; i < bars; ++i) {
             REAL price = space.x[slot(s * SEGMENT + i + 1)];
@@ -484,7 +492,7 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
     if (lane > 0)
         for (i32 k = 0; k < K; ++k) state.b[k] = earlier.b[k] + earlier.a * state.b[k];
 
-    REAL before = edge, filled = (REAL)(count < law.warm ? count : law.warm);
+    REAL before = edge, filled = (REAL)law.filled(count);
     i32 held = 0;
     for (i32 i = 0; i < bars; ++i) {
         REAL& cell = space.x[slot(s * SEGMENT + i + 1)];
@@ -506,12 +514,12 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
 extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 3 : 0)
 ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
-    i32 warm, i32 valid, i32 settled, REAL nan) {
+    i32 warm, i32 valid, i32 settled, REAL nan, i32 begins) {
     extern __shared__ REAL shared[];
     Space<1> space(shared);
     Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
     Board board = {flags, tables, before, after, groups, spans};
-    run(Ema{beta, decay, warm, valid, settled, nan}, in, board, space);
+    run(Ema{beta, decay, warm, valid, settled, begins, nan}, in, board, space);
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 4 : 5)

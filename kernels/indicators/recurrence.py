@@ -28,18 +28,20 @@ class Recurrence:
     """The recurrence of an EMA or RSI: its decay, and how many bars after a gap only fill the seed.
 
     Bars of a run, which has no gap, are counted from 1. Bar 1 clears the state. Up to bar `warm` the state gathers,
-    later it decays. The first number shown is that of bar `valid`.
+    later it decays. The first number shown is that of bar `valid`. All of this happens `late` bars later: an EMA leaves
+    out so many bars of a run.
     """
 
     beta: float
     warm: int
     valid: int
     first: float = 1.0  # RSI: the weight of a change that the seed gathers
+    late: int = 0
 
     @property
     def settled(self) -> int:
         """The number of bars after which every bar decays the indicator's state and shows a number."""
-        return max(self.warm, self.valid - 1, 1)
+        return self.late + max(self.warm, self.valid - 1, 1)
 
 
 def ema_recurrence(period: int, convention: str) -> Recurrence:

@@ -46,20 +46,20 @@ def start(states: int) -> NDArray[Any]:
     return np.array([*nothing, 1.0, *nothing, 1.0, *nothing])
 
 
-def averages(series: Series, law: Recurrence, place: Place = Place()) -> tuple[Any, Any]:
+def averages(series: Series, law: Recurrence, place: Place = Place(), out: Any = None) -> tuple[Any, Any]:
     """The EMA on a GPU, and the state after it (see `start`), which is undefined if tiles look back."""
     if law.beta == 0:
         return series.prices[int(place.first > 0) + place.halo * TILE :], None
-    return _run(series, "ema", 1, law, place)
+    return _run(series, "ema", 1, law, place, out, np.int32(law.late + 1))
 
 
-def strengths(series: Series, law: Recurrence, flat: float, place: Place = Place()) -> tuple[Any, Any]:
+def strengths(series: Series, law: Recurrence, flat: float, place: Place = Place(), out: Any = None) -> tuple[Any, Any]:
     """The RSI on a GPU, and the state after it. A bar that repeats a value from before the cut is HOLD."""
     own = series.real(law.first), series.real(negligible(series.dtype.itemsize)), series.real(flat)
-    return _run(series, "rsi", 2, law, place, *own)
+    return _run(series, "rsi", 2, law, place, out, *own)
 
 
-def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, *own: Any) -> tuple[Any, Any]:
+def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, out: Any, *own: Any) -> tuple[Any, Any]:
     device, back, lead = series.device, look_back(law, series.dtype.itemsize), int(place.first > 0)
     tiles, tasks = series.tiles, series.tasks
     shape = best(device, series.kernel("recurrence.cu", name), _shapes(series, states))
@@ -70,7 +70,8 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
         spans = (place.first % GROUP**2 + tiles) // GROUP**2 + 1
     flags = device.zeros(1 + 3 * tasks + series.rows * (groups + spans), np.uint32)
     tables = series.empty((2 + states) * tasks + series.rows * ((1 + states) * groups + states * spans))
-    after, out = series.empty(3 * states + 2), series.empty(series.rows * (series.time - place.halo * TILE))
+    after = series.empty(3 * states + 2)
+    out = series.empty(series.rows * (series.time - place.halo * TILE)) if out is None else out
     before = after  # a placeholder: the kernel reads neither, and no copy is needed
     if back == 0:
         before = device.to_device((start(states) if place.before is None else place.before).astype(series.dtype))
@@ -83,7 +84,7 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
         *(np.int32(value) for value in (lead, packed, series.width, place.halo, place.counted, back)),
         *(np.int64(groups), np.int64(spans), flags, tables, before, after, out),
         *(series.real(law.beta), decay(law.beta, series.real)),
-        *(np.int32(value) for value in (law.warm, law.valid, law.settled)),
+        *(np.int32(value) for value in (law.late + law.warm, law.late + law.valid, law.settled)),
         *(series.nan, *own),
         shared=shape.shared,
     )

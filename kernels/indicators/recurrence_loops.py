@@ -59,7 +59,7 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 # A pointer to prices or results is to bar 0 of a row.
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _copy(out, values, count):  # type: ignore[no-untyped-def]
     """Copy `count` prices or values of an indicator to `out`."""
     # A loop: Numba takes seconds to compile an assignment to a slice.
@@ -67,14 +67,14 @@ def _copy(out, values, count):  # type: ignore[no-untyped-def]
         out[i] = values[i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _padded(x, at, end, spare):  # type: ignore[no-untyped-def]
     """Copy a group's bars of prices from `at` on to `spare`; after the `end` of the row its last bar is repeated."""
     for i in range(GROUP_BARS):
         spare[i] = x[min(at + i, end - 1)]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
     """The bar of prices before each segment of the group at `at`; outside of the row, its first or last bar."""
     if begin < at <= end - GROUP_BARS:
@@ -84,14 +84,14 @@ def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
     return load(near, 0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _unpad(spare, out, at, end):  # type: ignore[no-untyped-def]
     for i in range(min(GROUP_BARS, end - at)):
         out[at + i] = spare[i]
 
 
-@njit(cache=True, error_model="numpy")
-def _bars(x, at):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def bars_of(x, at):  # type: ignore[no-untyped-def]
     """Eight bars of prices of each segment of a group, a vector for each bar."""
     return transposed(
         load(x, at),
@@ -105,8 +105,8 @@ def _bars(x, at):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy")
-def _put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
     a, b, c, d, e, f, g, h = transposed(a, b, c, d, e, f, g, h)
     store(out, at, a)
     store(out, at + SEGMENT, b)
@@ -118,7 +118,7 @@ def _put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
     store(out, at + 7 * SEGMENT, h)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _fetch(x, out, at):  # type: ignore[no-untyped-def]
     """Prefetch the group of bars after the next, both where it is read and where it is written.
 
@@ -129,12 +129,12 @@ def _fetch(x, out, at):  # type: ignore[no-untyped-def]
         fetch(out, i)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _joined(factor, early, late):  # type: ignore[no-untyped-def]
     return late + factor * early
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
     """Compose the maps of an indicator's segments into maps from the tile's start, if all factors are the settled ones.
 
@@ -206,7 +206,7 @@ def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
     store(v, 56, i)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
     """Compose the maps of an indicator's first `used` segments, each with its own factor in `a`, which is overwritten.
 
@@ -237,7 +237,7 @@ def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
         h *= 2
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _enter(a, b, used, y, entry):  # type: ignore[no-untyped-def]
     """The state of an EMA or RSI before each of a tile's `used` segments, from the state `y` before the tile."""
     entry[0] = y
@@ -245,15 +245,15 @@ def _enter(a, b, used, y, entry):  # type: ignore[no-untyped-def]
         entry[s] = b[s - 1] + a[s - 1] * y
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _ema_step(before, price, beta, y):  # type: ignore[no-untyped-def]
     return beta * (y + (before - price))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _ema_reduce(x, at, before, beta, y):  # type: ignore[no-untyped-def]
     for i in range(0, SEGMENT, LANES):
-        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        a, b, c, d, e, f, g, h = bars_of(x, at + i)
         y = _ema_step(before, a, beta, y)
         y = _ema_step(a, b, beta, y)
         y = _ema_step(b, c, beta, y)
@@ -266,10 +266,10 @@ def _ema_reduce(x, at, before, beta, y):  # type: ignore[no-untyped-def]
     return y
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _ema_run(x, at, before, beta, y, out, to):  # type: ignore[no-untyped-def]
     for i in range(0, SEGMENT, LANES):
-        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        a, b, c, d, e, f, g, h = bars_of(x, at + i)
         ya = _ema_step(before, a, beta, y)
         yb = _ema_step(a, b, beta, ya)
         yc = _ema_step(b, c, beta, yb)
@@ -278,28 +278,28 @@ def _ema_run(x, at, before, beta, y, out, to):  # type: ignore[no-untyped-def]
         yf = _ema_step(e, f, beta, ye)
         yg = _ema_step(f, g, beta, yf)
         y = _ema_step(g, h, beta, yg)
-        _put_bars(out, to + i, a + ya, b + yb, c + yc, d + yd, e + ye, f + yf, g + yg, h + y)
+        put_bars(out, to + i, a + ya, b + yb, c + yc, d + yd, e + ye, f + yf, g + yg, h + y)
         before = h
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _gain(change, zero):  # type: ignore[no-untyped-def]
     return zero if change <= zero else change
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _loss(change, zero):  # type: ignore[no-untyped-def]
     return zero if change >= zero else -change
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _strength(up, down, hundred, tiny):  # type: ignore[no-untyped-def]
     total = up + down
     # total - total is NaN if gains or losses overflowed: the result is then NaN instead of 0.
     return HOLD if total <= tiny else hundred * (up / total) + (total - total)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-def]
     # A change of -0 does not show in the sums. These comparisons take one instruction each, <= and >= take two.
     rise, fall = price - before, before - price
@@ -308,11 +308,11 @@ def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-
     return up, down
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _rsi_reduce(x, at, before, beta, zeros):  # type: ignore[no-untyped-def]
     up = down = zeros
     for i in range(0, SEGMENT, LANES):
-        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        a, b, c, d, e, f, g, h = bars_of(x, at + i)
         up, down = _rsi_step(before, a, beta, zeros, up, down)
         up, down = _rsi_step(a, b, beta, zeros, up, down)
         up, down = _rsi_step(b, c, beta, zeros, up, down)
@@ -325,7 +325,7 @@ def _rsi_reduce(x, at, before, beta, zeros):  # type: ignore[no-untyped-def]
     return up, down
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _rsi_bar(before, price, beta, zeros, constants, up, down, held):  # type: ignore[no-untyped-def]
     up, down = _rsi_step(before, price, beta, zeros, up, down)
     hundred, tiny, hold = constants
@@ -335,12 +335,12 @@ def _rsi_bar(before, price, beta, zeros, constants, up, down, held):  # type: ig
     return shown, up, down, where_at_most(total, tiny, hold, held)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type: ignore[no-untyped-def]
     """Run eight RSI segments from their exact states. Returns HOLD in lanes that have a bar with HOLD, else 0."""
     held = zeros
     for i in range(0, SEGMENT, LANES):
-        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        a, b, c, d, e, f, g, h = bars_of(x, at + i)
         ra, up, down, held = _rsi_bar(before, a, beta, zeros, constants, up, down, held)
         rb, up, down, held = _rsi_bar(a, b, beta, zeros, constants, up, down, held)
         rc, up, down, held = _rsi_bar(b, c, beta, zeros, constants, up, down, held)
@@ -349,29 +349,29 @@ def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type:
         rf, up, down, held = _rsi_bar(e, f, beta, zeros, constants, up, down, held)
         rg, up, down, held = _rsi_bar(f, g, beta, zeros, constants, up, down, held)
         rh, up, down, held = _rsi_bar(g, h, beta, zeros, constants, up, down, held)
-        _put_bars(out, to + i, ra, rb, rc, rd, re, rf, rg, rh)
+        put_bars(out, to + i, ra, rb, rc, rd, re, rf, rg, rh)
         before = h
     return held
 
 
-@njit(cache=True, error_model="numpy")
-def _ema_any_segment(x, start, time, count, beta, warm, valid, settled, one, y, shows, out):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def _ema_any_segment(x, start, time, count, beta, warm, valid, settled, late, one, y, shows, out):  # type: ignore[no-untyped-def]
     """Run an EMA segment with gaps or a seed, and write it to `out` if it `shows`. Returns count, factor, state."""
     zero = one - one
     a, bars = one, zero
-    for _ in range(min(count, warm)):
+    for _ in range(min(count - late, warm)):
         bars += one  # the count in the dtype of the prices
     for t in range(start, min(start + SEGMENT, time)):
         if np.isnan(x[t]):
             count, bars, a, y = 0, zero, zero, zero
         else:
             count += count <= settled
-            if count == 1:
-                bars, a, y = one, zero, zero
-            elif count < warm:
+            if count <= late + 1:
+                bars, a, y = (one if count > late else zero), zero, zero
+            elif count < late + warm:
                 y = y + bars * (x[t - 1] - x[t])
                 bars += one
-            elif count == warm:
+            elif count == late + warm:
                 y = y + bars * (x[t - 1] - x[t])
                 bars += one
                 y = y / bars
@@ -380,11 +380,11 @@ def _ema_any_segment(x, start, time, count, beta, warm, valid, settled, one, y, 
                 y = beta * (y + (x[t - 1] - x[t]))
                 a = a * beta
         if shows:
-            out[t] = x[t] + y if count >= valid else np.nan
+            out[t] = x[t] + y if count >= late + valid else np.nan
     return count, a, y
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _rsi_any_segment(  # type: ignore[no-untyped-def]
     x, start, time, count, beta, warm, valid, settled, first, one, hundred, tiny, up, down, shows, out
 ):
@@ -415,7 +415,7 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
     return count, a, up, down, held
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _counted(x, start, settled):  # type: ignore[no-untyped-def]
     """The number of bars with a price since the last gap before a bar, at most settled + 1."""
     count = 0
@@ -424,14 +424,14 @@ def _counted(x, start, settled):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, error_model="numpy")
-def _begin(far, one):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def begin_state(far, one):  # type: ignore[no-untyped-def]
     """Set the start of a row's EMA or RSI: the state before its span, and empty maps of the span and of the group."""
     zero = one - one
     far[0], far[1], far[2], far[3], far[4] = zero, one, zero, one, zero
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
     """Append the map of an indicator's tile to those of its group; append a full group to those of its span."""
     zero = one - one
@@ -444,7 +444,7 @@ def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
             far[1], far[2] = one, zero
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
     """The state of an EMA or RSI before a tile, from the maps of the `look_back` tiles before it, or of all tiles."""
     if look_back == 0:
@@ -455,7 +455,7 @@ def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
     return state
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _any_nan(values, count):  # type: ignore[no-untyped-def]
     total = values[0] - values[0]
     for i in range(count):
@@ -463,21 +463,24 @@ def _any_nan(values, count):  # type: ignore[no-untyped-def]
     return np.isnan(total)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _after(x, start, stop, count, gaps, settled):  # type: ignore[no-untyped-def]
-    """The number of bars with a price since the last gap before `stop`, at most settled + 1; `count` before `start`."""
-    if not gaps:
-        return min(count + stop - start, settled + 1)
-    since = 0
-    while not np.isnan(x[stop - since - 1]):  # there is a gap
-        since += 1
-    return min(since, settled + 1)
+    """The number of bars with a price since the last gap before `stop`, at most settled + 1; `count` before `start`.
+
+    There may be `gaps` between them, or only numbers that have overflowed.
+    """
+    since = stop - start
+    if gaps:
+        since = 0
+        while since < stop - start and not np.isnan(x[stop - since - 1]):
+            since += 1
+    return min(since if since < stop - start else count + since, settled + 1)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def ema_tile(  # type: ignore[no-untyped-def]
-    x, out, time, tile, shows, count, beta, warm, valid, settled, one, inclusive, strides, look_back, tiles, space,
-    begin, ends, far,
+    x, out, time, tile, shows, count, beta, warm, valid, settled, late, one, inclusive, strides, look_back, tiles,
+    space, begin, ends, far,
 ):  # fmt: skip
     """Compute a tile of an EMA, or only its map if it does not show; returns the count of bars before the next tile.
 
@@ -513,7 +516,19 @@ def ema_tile(  # type: ignore[no-untyped-def]
             else:
                 begin[s] = reached
                 reached, a[s], b[s] = _ema_any_segment(
-                    x, start + s * SEGMENT, time, reached, beta, warm, valid, settled, one, zero, start + s == 0, head
+                    x,
+                    start + s * SEGMENT,
+                    time,
+                    reached,
+                    beta,
+                    warm,
+                    valid,
+                    settled,
+                    late,
+                    one,
+                    zero,
+                    start + s == 0,
+                    head,
                 )
         _compose(a, b, used, one)
     ends[tile], ends[tiles + tile] = a[SEGMENTS - 1], b[SEGMENTS - 1]
@@ -538,7 +553,7 @@ def ema_tile(  # type: ignore[no-untyped-def]
         for s in range(start == 0, used):
             if begin[s] >= 0:
                 at = start + s * SEGMENT
-                _ema_any_segment(x, at, time, begin[s], beta, warm, valid, settled, one, y[s], True, out)
+                _ema_any_segment(x, at, time, begin[s], beta, warm, valid, settled, late, one, y[s], True, out)
     return count
 
 
@@ -550,7 +565,7 @@ def _ema_parts(  # type: ignore[no-untyped-def]
     if time <= SEGMENT:
         for row in range(first, end):
             x, shown = moved(flat, row * time), moved(shown_flat, row * time)
-            _ema_any_segment(x, 0, time, 0, beta, warm, valid, settled, one, zero, True, shown)
+            _ema_any_segment(x, 0, time, 0, beta, warm, valid, settled, 0, one, zero, True, shown)
         return
     tiles, begin = -(-time // TILE), np.empty(SEGMENTS, np.int64)
     ends, far = np.empty(2 * tiles, prices.dtype), np.empty(5, prices.dtype)
@@ -561,17 +576,17 @@ def _ema_parts(  # type: ignore[no-untyped-def]
         x, shown = moved(flat, row * time), moved(shown_flat, row * time)
         own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
         begun = max(0, own - look_back)
-        _begin(far_at, one)
+        begin_state(far_at, one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
             count = ema_tile(
-                x, shown, time, tile, tile >= own, count, beta, warm, valid, settled, one, inclusive_at, strides_at,
+                x, shown, time, tile, tile >= own, count, beta, warm, valid, settled, 0, one, inclusive_at, strides_at,
                 look_back, tiles, space_at, begin_at, ends_at, far_at,
             )  # fmt: skip
     keep_alive(ends, far, begin)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def rsi_tile(  # type: ignore[no-untyped-def]
     x, out, time, tile, shows, count, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides,
     look_back, tiles, space, begin, ends, far,
@@ -683,8 +698,8 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
         x, shown = moved(flat, row * time), moved(shown_flat, row * time)
         own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
         begun = max(0, own - look_back)
-        _begin(far_at, one)
-        _begin(moved(far_at, 5), one)
+        begin_state(far_at, one)
+        begin_state(moved(far_at, 5), one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
             count, some = rsi_tile(
@@ -696,7 +711,7 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
     keep_alive(ends, far, begin)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def carry_held(rsi, start, time, flat):  # type: ignore[no-untyped-def]
     """Replace HOLD by the last RSI of its run: prices did not move for so long that both averages decayed to zero."""
     last = flat

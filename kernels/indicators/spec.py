@@ -17,7 +17,7 @@ from warpdesk_server.kernels.indicators.recurrence import (
     look_back,
     rsi_recurrence,
 )
-from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
 from warpdesk_server.kernels.params import EXACT, Params
 from warpdesk_server.kernels.problems import refuse
 
@@ -25,13 +25,13 @@ LONGEST_PERIOD = 100_000
 # Bars of a chunk: 32 MiB of float64. To read them takes hardly longer than a launch, and they fit on any GPU.
 CHUNK_BARS = 1 << 22
 _LONG_WINDOW = 2048  # bars of a window whose sums go through device memory
-_BATCHING = Batching(steps=2e6)  # low, since prices with skipped gaps take ten times as long
-_ROUNDING = 1 << 14  # an allocator rounds each array up to 512 bytes
+BATCHING = Batching(steps=2e6)  # low, since prices with skipped gaps take ten times as long
+ROUNDING = 1 << 14  # an allocator rounds each array up to 512 bytes
 
 NanPolicy = Literal["window", "skip", "ffill", "error"]
 _Period = Annotated[int, Field(ge=1, le=LONGEST_PERIOD, description="bars in the window", examples=[20])]
 
-_Gaps = Annotated[
+Gaps = Annotated[
     NanPolicy,
     Field(
         description="window: no number while the window, or the bars a recursion starts from, hold a NaN; a recursion "
@@ -43,7 +43,7 @@ _Gaps = Annotated[
 
 class Sma(Params):
     period: _Period
-    nan_policy: _Gaps = "window"
+    nan_policy: Gaps = "window"
 
 
 class Ema(Params):
@@ -53,7 +53,7 @@ class Ema(Params):
         description="talib: the first number, at bar `period` - 1 counted from 0, is the mean of the first `period` "
         "prices. tradingview: it is the first price, at bar 0.",
     )
-    nan_policy: _Gaps = "window"
+    nan_policy: Gaps = "window"
 
 
 class Rsi(Params):
@@ -71,13 +71,13 @@ class Rsi(Params):
         default=50,
         description="the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan",
     )
-    nan_policy: _Gaps = "window"
+    nan_policy: Gaps = "window"
 
 
 class Bollinger(Params):
     period: _Period = 20
     width: float = Field(default=2.0, gt=0, le=1e6, description="standard deviations (ddof = 0) between mean and band")
-    nan_policy: _Gaps = "window"
+    nan_policy: Gaps = "window"
 
 
 def _prices_needed(params: Any) -> int:
@@ -167,12 +167,12 @@ def _grid(outputs: int) -> Any:
             return Grid(0, 0)
         cut = Cut(rows, time, CHUNK_BARS)
         if not cut.in_time:
-            return Grid(cut.chunks, _need(params, cut.rows_each, time, itemsize, outputs), _ROUNDING)
+            return Grid(cut.chunks, _need(params, cut.rows_each, time, itemsize, outputs), ROUNDING)
         if params.nan_policy != "window":  # gaps are closed on the host
             params = params.model_copy(update={"nan_policy": "window"})
         halo = min(_halo(params, itemsize), time)
         each = _need(params, 1, cut.length, itemsize, outputs)
-        return Grid(cut.chunks, each, _ROUNDING + _need(params, 1, halo, itemsize, outputs))
+        return Grid(cut.chunks, each, ROUNDING + _need(params, 1, halo, itemsize, outputs))
 
     return grid
 
@@ -187,6 +187,12 @@ _CLOSES = [
     46.0328, 45.6140, 46.2820, 46.2820, 46.0028, 46.0328, 46.4116, 46.2222, 45.6439, 46.2122, 46.2521,
     45.7137, 46.4515, 45.7835, 45.3548, 44.0288, 44.1783, 44.2181, 44.5672, 43.4205, 42.6628, 43.1314,
 ]  # fmt: skip
+
+
+def _twin(
+    function: str, parameters: Mapping[str, Any], fixed: Mapping[str, Any] | None = None, **outputs: str
+) -> SameAs:
+    return SameAs("TA-Lib", function, parameters, {"prices": "close"}, outputs, fixed or {})
 
 
 def _example(**params: Any) -> Example:
@@ -210,7 +216,8 @@ SMA = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
-    batching=_BATCHING,
+    batching=BATCHING,
+    same_as=(_twin("SMA", {"period": "timeperiod"}, sma="real"), _twin("MA", {"period": "timeperiod"}, sma="real")),
     # Every indicator closes gaps by the same code.
     variants=(_with_a_gap(period=10, nan_policy="skip"), _with_a_gap(period=10, nan_policy="ffill")),
 )
@@ -227,7 +234,8 @@ EMA = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
-    batching=_BATCHING,
+    batching=BATCHING,
+    same_as=(_twin("EMA", {"period": "timeperiod"}, {"convention": "talib"}, ema="real"),),
 )
 
 RSI = Operation(
@@ -242,7 +250,8 @@ RSI = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
-    batching=_BATCHING,
+    batching=BATCHING,
+    same_as=(_twin("RSI", {"period": "timeperiod"}, {"convention": "talib", "flat": 0}, rsi="real"),),
     variants=(_example(period=14, convention="cutler"),),  # windows; the other conventions are one recursion
 )
 
@@ -262,5 +271,14 @@ BOLLINGER = Operation(
     cost=_cost(outputs=3),
     grid=_grid(outputs=3),
     check=_check,
-    batching=_BATCHING,
+    batching=BATCHING,
+    same_as=(
+        _twin(
+            "BBANDS",
+            {"period": "timeperiod", "width": ("nbdevup", "nbdevdn")},
+            upper="upperband",
+            middle="middleband",
+            lower="lowerband",
+        ),
+    ),
 )

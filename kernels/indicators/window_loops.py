@@ -51,13 +51,13 @@ def space_of(period: int) -> int:
     return 2 * -(-period // EIGHT) * EIGHT + 4 * EIGHT
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _load(x, at, size, spare):  # type: ignore[no-untyped-def]
     """Load eight bars of prices from `at` on as a vector; those beyond the end of `x` are undefined."""
     return _load_where(at + EIGHT <= size, x, at, size, spare)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
     """Load eight bars of prices from `at` on as a vector; `whole` says that all exist, which a loop back checks only
     once."""
@@ -68,7 +68,7 @@ def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
     return load(spare, 0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
     """Store an indicator's vector of up to eight bars from `at` on, those before `end`."""
     if at + EIGHT <= end:
@@ -79,21 +79,21 @@ def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
             out[at + k] = spare[k]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _scan(lanes, zeros):  # type: ignore[no-untyped-def]
     lanes = lanes + after_1(lanes, zeros)
     lanes = lanes + after_2(lanes, zeros)
     return lanes + after_4(lanes, zeros)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _scan_back(lanes, zeros):  # type: ignore[no-untyped-def]
     lanes = lanes + before_1(lanes, zeros)
     lanes = lanes + before_2(lanes, zeros)
     return lanes + before_4(lanes, zeros)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
     """A window's three partial sums (e, g, h) before the next eight bars; `eights` are done, or in S still to do."""
     e = e + total
@@ -104,14 +104,14 @@ def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
     return e, g, h
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _plain(lanes, nan):  # type: ignore[no-untyped-def]
     """An indicator's numbers with every NaN replaced by one NaN, so that bytes do not depend on the operation that made
     it."""
     return where_equal(lanes, lanes, lanes, nan)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _band(anchor, u, v, part, width, zeros):  # type: ignore[no-untyped-def]
     """Mean and half width of Bollinger bands, from windows' sums of differences to the anchor (u) and squares (v)."""
     mean = u * part
@@ -121,7 +121,7 @@ def _band(anchor, u, v, part, width, zeros):  # type: ignore[no-untyped-def]
     return anchor + mean, width * root(squares * part)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _strength(gains, losses, flat, hundred, nans, zeros):  # type: ignore[no-untyped-def]
     total = gains + losses
     # total - total is NaN if gains or losses overflowed.
@@ -129,13 +129,13 @@ def _strength(gains, losses, flat, hundred, nans, zeros):  # type: ignore[no-unt
     return where_equal(total, zeros, flat, shown)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _gains(change, zeros):  # type: ignore[no-untyped-def]
     """Changes of prices that are gains, else 0. A NaN is neither <= 0 nor >= 0, so it stays in gains and in losses."""
     return where_at_most(change, zeros, zeros, change)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _losses(change, zeros):  # type: ignore[no-untyped-def]
     return where_at_least(change, zeros, zeros, zeros - change)
 
@@ -145,7 +145,7 @@ def _losses(change, zeros):  # type: ignore[no-untyped-def]
 # and 100; `space` has room for eight numbers and for two tables of a block.
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _short_means(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
@@ -159,8 +159,8 @@ def _short_means(x, period, part, constants, space, here, limit, size, out):  # 
         _store(out, at, limit, spare, _plain(newest + u * parts, nans))
 
 
-@njit(cache=True, error_model="numpy")
-def _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts, widths = spread(nan), spread(part), spread(width)
     for at in range(here, min(period - 1, limit)):
@@ -175,12 +175,13 @@ def _short_bands(x, period, part, width, constants, space, here, limit, size, ab
             u = u + difference
             v = v + difference * difference
         mean, reach = _band(newest, u, v, parts, widths, zeros)
-        _store(above, at, limit, spare, _plain(mean + reach, nans))
+        centre = mean - mean if alone else mean
+        _store(above, at, limit, spare, _plain(centre + reach, nans))
         _store(mid, at, limit, spare, _plain(mean, nans))
-        _store(below, at, limit, spare, _plain(mean - reach, nans))
+        _store(below, at, limit, spare, _plain(centre - reach, nans))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _short_strengths(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, nan, hundred, zeros = space, constants[EIGHT], spread(constants[EIGHT + 1]), load(constants, 0)
     nans, flats = spread(nan), spread(flat)
@@ -197,7 +198,7 @@ def _short_strengths(x, period, flat, constants, space, here, limit, size, out):
         _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, before, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
@@ -232,8 +233,8 @@ def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # 
             out[k] = nan
 
 
-@njit(cache=True, error_model="numpy")
-def _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
     zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
@@ -275,9 +276,10 @@ def _band_blocks(x, period, part, width, constants, space, here, limit, size, ab
             sum_u = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
             sum_v = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
             mean, reach = _band(anchor, sum_u, sum_v, parts, widths, zeros)
-            _store(above, at, limit, spare, _plain(mean + reach, nans))
+            centre = mean - mean if alone else mean
+            _store(above, at, limit, spare, _plain(centre + reach, nans))
             _store(mid, at, limit, spare, _plain(mean, nans))
-            _store(below, at, limit, spare, _plain(mean - reach, nans))
+            _store(below, at, limit, spare, _plain(centre - reach, nans))
             e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
             e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
     if here == 0:
@@ -287,7 +289,7 @@ def _band_blocks(x, period, part, width, constants, space, here, limit, size, ab
             below[k] = nan
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
@@ -331,7 +333,7 @@ def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):
 # Both loops of an indicator are compiled together, so that a user's first short or long period compiles nothing.
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def mean_range(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     if period <= SHORT:
         _short_means(x, period, part, constants, space, here, limit, size, out)
@@ -339,15 +341,16 @@ def mean_range(x, period, part, constants, space, here, limit, size, out):  # ty
         _mean_blocks(x, period, part, constants, space, here, limit, size, out)
 
 
-@njit(cache=True, error_model="numpy")
-def band_range(x, period, part, width, constants, space, here, limit, size, above, mid, below):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy")
+def band_range(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
+    """The three bands; or, `alone`, the width of a half in `above`, and in `below` its negative."""
     if period <= SHORT:
-        _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below)
+        _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone)
     else:
-        _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below)
+        _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def strength_range(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     if period <= SHORT:
         _short_strengths(x, period, flat, constants, space, here, limit, size, out)
@@ -377,7 +380,7 @@ def _bands(  # type: ignore[no-untyped-def]
         limit, size = min(here + chunk, time), prices.size - row
         band_range(
             moved(flat, row), period, part, width, pointer(constants), pointer(space), here, limit, size,
-            moved(above, row), moved(mid, row), moved(below, row),
+            moved(above, row), moved(mid, row), moved(below, row), False,
         )  # fmt: skip
 
 

@@ -84,6 +84,16 @@ struct Bands {
     }
 };
 
+// The deviation alone: half of what bands of one deviation are wide.
+struct Deviations : Bands {
+    static const i32 SHOWN = 1;
+    __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL sum_of_squares, Numbers law, REAL* shown) {
+        REAL both[2];
+        Bands::show(anchor, sum, sum_of_squares, law, both);
+        shown[0] = (both[0] - both[0]) + both[1];  // NaN where the mean is, also of one bar
+    }
+};
+
 struct Strengths {
     static const i32 SUMS = 2, SHOWN = 1;
     static const bool CHANGES = true;
@@ -686,5 +696,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 cutler_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
             const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
     show_stretches<Strengths>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
+                         {nullptr, middle, nullptr});
+}
+
+// Long windows of deviations have the sums of bollinger_totals.
+
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+deviation_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* middle) {
+    show_short<Deviations>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
+                     {nullptr, middle, nullptr});
+}
+
+extern "C" __global__ void __launch_bounds__(BOUND, 2)
+deviation(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_blocks<Deviations>({prices, time, origin, halo, period},
+                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
+                      {nullptr, middle, nullptr});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+deviation_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+            const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_stretches<Deviations>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
                          {nullptr, middle, nullptr});
 }

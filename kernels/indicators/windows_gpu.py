@@ -20,16 +20,20 @@ _MOST_SHORT, _MOST = 128, 256  # threads
 _LONG_BARS = EIGHT * _MOST
 
 
-def means(series: Series, period: int, part: Part = WHOLE) -> Any:
-    return _run(series, "sma", period, 0.0, part, sums=1)[0]
+def means(series: Series, period: int, part: Part = WHOLE, out: Any = None) -> Any:
+    return _run(series, "sma", period, 0.0, part, sums=1, out=out)[0]
 
 
 def bands(series: Series, period: int, width: float, part: Part = WHOLE) -> list[Any]:
     return _run(series, "bollinger", period, width, part, sums=2, outputs=3)
 
 
-def cutler(series: Series, period: int, flat: float, part: Part = WHOLE) -> Any:
-    return _run(series, "cutler", period, flat, part, sums=2)[0]
+def deviations(series: Series, period: int, out: Any = None) -> Any:
+    return _run(series, "deviation", period, 1.0, WHOLE, sums=2, out=out)[0]
+
+
+def cutler(series: Series, period: int, flat: float, part: Part = WHOLE, out: Any = None) -> Any:
+    return _run(series, "cutler", period, flat, part, sums=2, out=out)[0]
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,11 @@ def _rows(rows: int, pieces: int, most: int) -> _Rows:
     return _Rows(tiles, many, min(rows, most // many) if tiles == 1 else 1)
 
 
-def _run(series: Series, name: str, period: int, own: float, part: Part, sums: int, outputs: int = 1) -> list[Any]:
+def _run(
+    series: Series, name: str, period: int, own: float, part: Part, sums: int, outputs: int = 1, out: Any = None
+) -> list[Any]:
     shown, itemsize = series.time - part.halo, series.dtype.itemsize
-    results = [series.empty(series.rows * shown) for _ in range(outputs)]
+    results = [series.empty(series.rows * shown) for _ in range(outputs)] if out is None else [out]
     prices = series.prices, np.int64(series.time), np.int64(part.origin), np.int64(part.halo), np.int32(period)
     law = share(period, series.dtype), series.real(own), series.nan
 
@@ -100,7 +106,7 @@ def _run(series: Series, name: str, period: int, own: float, part: Part, sums: i
     totals = series.empty(series.rows * blocks * stretches * 2 * sums)
     shared = (2 * _MOST * _SLOTS + 1 + 2 * sums * _MOST) * itemsize
     shape = Shape(series.rows * blocks * stretches, _MOST, 2 * _LONG_BARS, shared)
-    launch(f"{name}_totals", shape, *grid, series.nan, totals)
+    launch("bollinger_totals" if name == "deviation" else f"{name}_totals", shape, *grid, series.nan, totals)
     launch(f"{name}_long", shape, *grid, totals, *law, *results)
     return results
 

@@ -243,11 +243,11 @@ def test_every_problem_is_told_at_once(api: Live) -> None:
 
 
 def test_an_unknown_operation_is_refused_with_the_ones_that_exist(api: Live) -> None:
-    answer = api.http.post("/v1/jobs", json=rsi(operation="macd"))
+    answer = api.http.post("/v1/jobs", json=rsi(operation="fft"))
 
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown-operation")
-    assert answer.json()["detail"] == f"There is no operation 'macd'; there are {', '.join(OPERATIONS)}"
-    assert api.http.get("/v1/operations/macd").status_code == 404
+    assert answer.json()["detail"] == f"There is no operation 'fft'; there are {', '.join(OPERATIONS)}"
+    assert api.http.get("/v1/operations/fft").status_code == 404
 
 
 def test_a_job_that_fits_nowhere_is_refused_with_the_bytes(api: Live) -> None:
@@ -315,7 +315,7 @@ def test_a_key_that_is_given_twice_is_refused_by_name(api: Live, body: str, key:
 
 
 def test_a_key_may_come_again_in_another_object(api: Live) -> None:
-    body = '{"operation": "macd", "params": {"operation": {"operation": 1}}, "inputs": {"params": {"data": 1}}}'
+    body = '{"operation": "fft", "params": {"operation": {"operation": 1}}, "inputs": {"params": {"data": 1}}}'
 
     answer = api.http.post("/v1/jobs", content=body, headers=JSON)
 

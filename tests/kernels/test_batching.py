@@ -40,8 +40,8 @@ def shuffled(inputs: Arrays, random: Random) -> Arrays:
 def drawn(name: str, random: Random) -> tuple[Params, Arrays]:
     given = REQUEST[name](random)
     inputs = {field: given.pop(field) for field in tuple(given) if isinstance(given[field], np.ndarray)}
-    if "prices" in inputs and random.random() < 0.3:
-        inputs = {"prices": inputs["prices"][0]}
+    if OPERATIONS[name].package.endswith("indicators") and random.random() < 0.3:
+        inputs = {field: rows[0] for field, rows in inputs.items()}
     return parsed(OPERATIONS[name], given), inputs
 
 

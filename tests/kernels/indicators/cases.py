@@ -7,6 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.kernels.parity import Case
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.indicators.declared import DECLARED
+from warpdesk_server.kernels.indicators.expression import EXPRESSION
+from warpdesk_server.kernels.operation import Operation
 
 TILE = 2048
 
@@ -17,6 +21,25 @@ def walk(*shape: int, dtype: str = "float64", seed: int = 1, gaps: float = 0.0) 
     prices = 100 * np.cumprod(1 + random.normal(0, 1e-3, shape), axis=-1)  # np.exp differs from CPU to CPU
     prices[random.random(shape) < gaps] = np.nan
     return prices.astype(dtype)
+
+
+def bars(rows: int, time: int, dtype: str = "float64", seed: int = 1, gaps: float = 0.0) -> dict[str, NDArray[Any]]:
+    """Open, high, low, close and volume around a walk, with a share of closes and of highs missing."""
+    random = np.random.default_rng(seed)
+    close = walk(rows, time, seed=seed)
+    start, up, down = (np.abs(random.normal(0, 1e-3, close.shape)) for _ in range(3))
+    high, low = np.maximum(close, close * (1 + up)), close * (1 - down)
+    found = {
+        "open": low + (high - low) * np.minimum(start * 500, 1),
+        "high": high,
+        "low": low,
+        "close": close,
+        "volume": np.floor(1e6 * (0.5 + random.random(close.shape))),
+        "benchmark": close * (1 + 0.01 * random.random(close.shape)),
+    }
+    for name in ("close", "high"):
+        found[name][random.random(close.shape) < gaps] = np.nan
+    return {name: array.astype(dtype) for name, array in found.items()}
 
 
 def _prices(*shape: int, **options: Any) -> Callable[[], dict[str, NDArray[Any]]]:
@@ -102,6 +125,21 @@ def _long_run(time: int, dtype: str = "float64") -> Callable[[], dict[str, NDArr
         return {"prices": series}
 
     return prices
+
+
+def _one_close(rows: int, time: int, dtype: str = "float64") -> Callable[[], dict[str, NDArray[Any]]]:
+    return lambda: {"close": walk(rows, time, gaps=0.0002, dtype=dtype)}
+
+
+def _declared(operation: Operation, rows: int, time: int, small: bool, **options: Any) -> Case:
+    policy = options.pop("nan_policy", "window")
+    label = "-".join([f"{rows}x{time}", policy, *map(str, options.values())])
+
+    def inputs() -> dict[str, NDArray[Any]]:
+        arrays = bars(rows, time, **options)
+        return {each.name: arrays[each.name] for each in operation.inputs}
+
+    return _case(operation.name, inputs, label, small, **operation.example.params, nan_policy=policy)
 
 
 def _case(operation: str, inputs: Callable[[], Any], name: str, small: bool = True, **params: Any) -> Case:
@@ -256,5 +294,35 @@ CASES: tuple[Case, ...] = (
             ("ema", 30, {}),
         )
         for policy in ("skip", "ffill")
+    ),
+    # Declared indicators: each over some tiles in small and in large.
+    *(_declared(operation, 2, 130, small=True, gaps=0.01) for operation in DECLARED),
+    *(_declared(operation, 2, 2100, small=False, gaps=0.001) for operation in DECLARED),
+    *(
+        _declared(operation, 3, 4200, small=False, gaps=0.002, dtype="float32", nan_policy=policy)
+        for operation, policy in zip(DECLARED, ("window", "skip", "ffill") * len(DECLARED), strict=False)
+    ),
+    _declared(OPERATIONS["obv"], 1, 2100, small=True, gaps=0.001),
+    _case("rolling", _one_close(1, 2100), "std, 2100 bars, period 2049", period=2049, statistic="std"),
+    _case("rolling", _one_close(1, 2100, "float32"), "std, float32, period 2049", False, period=2049, statistic="std"),
+    *(
+        _case(
+            "expression", _one_close(2, time, dtype), f"{time} bars, {dtype}", time == 200, **EXPRESSION.example.params
+        )
+        for time in (200, 4200)
+        for dtype in ("float64", "float32")
+    ),
+    # Kernels of programs at the sizes at which they change: tiles of scans, long windows, stages cut by their lags.
+    *(
+        _case(
+            "rolling",
+            _one_close(1, 4600),
+            f"{statistic}, period {period}",
+            period == 40,
+            period=period,
+            statistic=statistic,
+        )
+        for statistic in ("std", "sum", "max", "mean_deviation")
+        for period in (9, 40, 700, 2500)
     ),
 )

@@ -1,0 +1,418 @@
+"""The algebra of indicators: a graph of series, made of a few primitives, that every indicator is written in.
+
+A node is a series: one number for each bar. Nodes are data; nothing is computed here, and nothing is compiled for a
+graph. `plan.py` turns the nodes of some outputs into a program, which `program_loops.py` runs on the CPU and
+`program_gpu.py` on a GPU, with the same bytes.
+
+The primitives are arithmetic bar by bar, whose operands may be earlier bars (`lag`), and loops: `mean`, `deviation`,
+`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `spread`, a mean distance; `scan`,
+y <- a y + b from bar to bar; `ratchet` and `sar`, whose states go through comparisons. All else is written in these.
+
+Before a row there is nothing: NaN. A comparison is 1 or 0, and 0 where an operand is NaN.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from warpdesk_server.kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
+
+Number = float | int
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A node of an indicator's graph: its operation, the nodes it reads, and numbers such as a period.
+
+    `delay` is how many bars later than its operands it has its first number; `early` that it has one as soon as its
+    second operand has, which stands in for the others (`from_start`).
+    """
+
+    op: str
+    args: "tuple[Node, ...]" = ()
+    values: tuple[Number, ...] = ()
+    name: str = ""
+    delay: int = 0
+    early: bool = False
+
+    def __add__(self, other: "Node | Number") -> "Node":
+        return Node("add", (self, node(other)))
+
+    def __radd__(self, other: Number) -> "Node":
+        return Node("add", (node(other), self))
+
+    def __sub__(self, other: "Node | Number") -> "Node":
+        return Node("sub", (self, node(other)))
+
+    def __rsub__(self, other: Number) -> "Node":
+        return Node("sub", (node(other), self))
+
+    def __mul__(self, other: "Node | Number") -> "Node":
+        return Node("mul", (self, node(other)))
+
+    def __rmul__(self, other: Number) -> "Node":
+        return Node("mul", (node(other), self))
+
+    def __truediv__(self, other: "Node | Number") -> "Node":
+        return Node("div", (self, node(other)))
+
+    def __rtruediv__(self, other: Number) -> "Node":
+        return Node("div", (node(other), self))
+
+    def __neg__(self) -> "Node":
+        return Node("neg", (self,))
+
+    def __lt__(self, other: "Node | Number") -> "Node":
+        return Node("below", (self, node(other)))
+
+    def __le__(self, other: "Node | Number") -> "Node":
+        return Node("at_most", (self, node(other)))
+
+    def __gt__(self, other: "Node | Number") -> "Node":
+        return Node("below", (node(other), self))
+
+    def __ge__(self, other: "Node | Number") -> "Node":
+        return Node("at_most", (node(other), self))
+
+
+def node(value: "Node | Number") -> Node:
+    """The node of an indicator's graph for a number, which is the same at every bar; a node is returned as it is."""
+    return value if isinstance(value, Node) else Node("constant", (), (float(value),))
+
+
+NOTHING = node(math.nan)
+
+
+def series(name: str) -> Node:
+    """An input of an indicator: `close`, `high` and so on."""
+    return Node("input", name=name)
+
+
+def inputs_of(nodes: Iterable[Node]) -> set[str]:
+    """The names of the inputs that some nodes read."""
+    names, waiting, done = set[str](), list(nodes), set[int]()
+    while waiting:
+        node_ = waiting.pop()
+        if id(node_) not in done:
+            done.add(id(node_))
+            waiting += node_.args
+            names |= {node_.name} if node_.op == "input" else set()
+    return names
+
+
+# ---------------------------------------------------------------- bar by bar
+
+
+def lag(x: Node, bars: int) -> Node:
+    """The series `bars` >= 0 bars ago; NaN before the row. There is no way to look ahead."""
+    if bars < 0:
+        raise ValueError(f"a lag of {bars} bars would look ahead")
+    return Node("lag", (x,), (bars,)) if bars else x
+
+
+def change(x: Node, bars: int = 1) -> Node:
+    return x - lag(x, bars)
+
+
+def maximum(a: Node, b: Node | Number) -> Node:
+    """The greater of two series at each bar; NaN where one is NaN, and of zeros of both signs the second."""
+    return Node("max", (a, node(b)))
+
+
+def minimum(a: Node, b: Node | Number) -> Node:
+    """The smaller of two series at each bar, as `maximum`."""
+    return Node("min", (a, node(b)))
+
+
+def absolute(x: Node) -> Node:
+    return Node("abs", (x,))
+
+
+def root(x: Node) -> Node:
+    """The square root of a series; NaN below zero."""
+    return Node("sqrt", (x,))
+
+
+def log(x: Node) -> Node:
+    """The natural logarithm of a series; NaN at zero, below, and for denormals."""
+    return Node("log", (x,))
+
+
+def exp(x: Node) -> Node:
+    """e to the power of a series, which is taken between -708 and 709."""
+    return Node("exp", (x,))
+
+
+def floor(x: Node) -> Node:
+    """The greatest integer that is not above a series."""
+    return Node("floor", (x,))
+
+
+def equal(a: Node, b: Node | Number) -> Node:
+    return Node("equal", (a, node(b)))
+
+
+def missing(x: Node) -> Node:
+    """1 where a series is NaN, else 0."""
+    return Node("missing", (x,))
+
+
+def where(condition: Node, yes: Node | Number, no: Node | Number) -> Node:
+    """`yes` where the condition is a number but 0, else `no`."""
+    return Node("select", (condition, node(yes), node(no)))
+
+
+def from_start(x: Node) -> Node:
+    """A choice (`where`) that has a number as soon as what is chosen at first has."""
+    return replace(x, early=True)
+
+
+def both(a: Node, b: Node) -> Node:
+    return Node("mul", (a, b))
+
+
+def either(a: Node, b: Node) -> Node:
+    return Node("max", (a, b))
+
+
+def opposite(condition: Node) -> Node:
+    return equal(condition, 0)
+
+
+def ratio(a: Node, b: Node, otherwise: Node | Number = math.nan) -> Node:
+    """a / b, and `otherwise` where b is 0."""
+    return where(equal(b, 0), otherwise, a / b)
+
+
+def shown_with(x: Node, other: Node) -> Node:
+    """A series of which only the bars are shown at which another has a number."""
+    return where(missing(other), NOTHING, x)
+
+
+# ---------------------------------------------------------------- over the last n bars
+
+
+def mean(x: Node, period: int) -> Node:
+    """The mean of the last `period` bars: the operation `sma`, byte for byte."""
+    return Node("mean", (x,), (period,), delay=period - 1)
+
+
+def deviation(x: Node, period: int) -> Node:
+    """The population deviation (ddof = 0) of the last `period` bars, as in the operation `bollinger`."""
+    return Node("deviation", (x,), (period,), delay=period - 1)
+
+
+Window = tuple[Node, ...]
+
+
+def _doubled(one: Window, period: int, joined: Callable[[Window, Window, int, int], Window]) -> Window:
+    """What describes the last `period` bars, made from what describes one bar.
+
+    Windows of 1, 2, 4 ... bars are made by doubling, and those of the period's binary digits are joined, the longest
+    and newest first. `joined` takes the newest bars, those before them, and how many each are.
+    """
+    levels, bars = [one], 1
+    while 2 * bars <= period:
+        levels.append(joined(levels[-1], tuple(lag(each, bars) for each in levels[-1]), bars, bars))
+        bars *= 2
+    window = levels[-1]
+    for level in range(len(levels) - 2, -1, -1):
+        if period >> level & 1:
+            window = joined(window, tuple(lag(each, bars) for each in levels[level]), bars, 1 << level)
+            bars += 1 << level
+    return window
+
+
+def sum_over(x: Node, period: int) -> Node:
+    """The sum of the last `period` bars, NaN while one of them is.
+
+    It is made by doubling. Nothing is subtracted, so nothing outside the window leaves a trace, and the error grows
+    with the logarithm of the period.
+    """
+    return _doubled((x,), period, lambda newer, older, at, bars: (newer[0] + older[0],))[0]  # noqa: ARG005
+
+
+def weighted_mean(x: Node, period: int) -> Node:
+    """The mean of the last `period` bars with weights period, period - 1, ... 1 from the newest on."""
+    plain, aged = _weighed(x, period)
+    return x + (period * plain - aged) / (period * (period + 1) // 2)
+
+
+def _weighed(x: Node, period: int) -> Window:
+    """Sums of the differences to the newest of the last `period` bars, plain and weighed by their age."""
+
+    def joined(newer: Window, older: Window, at: int, bars: int) -> Window:
+        step, ages = lag(x, at) - x, at * bars + bars * (bars - 1) // 2
+        return newer[0] + (older[0] + bars * step), newer[1] + (older[1] + (at * older[0] + ages * step))
+
+    none = x - x  # of a window of one bar; 0, or NaN where x is
+    return _doubled((none, none), period, joined)
+
+
+def regression(x: Node, period: int) -> tuple[Node, Node]:
+    """The line of least squares through the last `period` bars: its value in their middle, and its rise per bar."""
+    plain, aged = _weighed(x, period)
+    span = period * (period * period - 1)
+    slope = (6 * (period - 1) * plain - 12 * aged) / span
+    return x + plain / period, slope
+
+
+def mean_deviation(x: Node, middle: Node, period: int) -> Node:
+    """The mean distance of the last `period` bars from a number of the newest, such as their mean."""
+    return Node("spread", (x, middle), (period,), delay=period - 1)
+
+
+def efficiency(x: Node, period: int) -> Node:
+    """The change over `period` bars relative to the sum of all changes; 1 where nothing changed (Kaufman 1995)."""
+    moved, way = absolute(change(x, period)), sum_over(absolute(change(x)), period)
+    return shown_with(where(way <= moved, 1, moved / way), way)
+
+
+def after(x: Node, bars: int) -> Node:
+    """A series without the first `bars` bars of each run."""
+    return shown_with(x, highest(x, bars + 1)) if bars else x
+
+
+def crosses(a: Node, b: Node) -> Node:
+    """1 where a > b, and a <= b a bar before."""
+    return both(a > b, lag(a, 1) <= lag(b, 1))
+
+
+def _extreme(x: Node, period: int, better: Callable[[Node, Node], Node]) -> Node:
+    bars = 1
+    while 2 * bars <= period:
+        x, bars = better(x, lag(x, bars)), 2 * bars
+    return better(x, lag(x, period - bars)) if period > bars else x
+
+
+def highest(x: Node, period: int) -> Node:
+    """The highest of the last `period` bars, NaN while one of them is."""
+    return _extreme(x, period, maximum)
+
+
+def lowest(x: Node, period: int) -> Node:
+    """The lowest of the last `period` bars, NaN while one of them is."""
+    return _extreme(x, period, minimum)
+
+
+def since_highest(x: Node, period: int) -> Node:
+    """How many bars ago the highest of the last `period` bars was; the newest of equal ones counts."""
+    best, age, bars = x, x - x, 1
+    while bars < period:
+        step = min(bars, period - bars)
+        older = lag(best, step)
+        age = where(best < older, lag(age, step) + step, age)
+        best, bars = maximum(best, older), bars + step
+    return shown_with(age, best)
+
+
+def since_lowest(x: Node, period: int) -> Node:
+    """How many bars ago the lowest of the last `period` bars was; the newest of equal ones counts."""
+    return since_highest(-x, period)
+
+
+# ---------------------------------------------------------------- from bar to bar
+
+
+def ema(x: Node, period: int, convention: str = "talib", late: int = 0) -> Node:
+    """The exponential average, alpha = 2 / (period + 1): the operation `ema`, byte for byte.
+
+    It leaves out the first `late` bars of each run.
+    """
+    law = ema_recurrence(period, convention)
+    return _follow(x, law.beta, law.warm, late)
+
+
+def rma(x: Node, period: int, late: int = 0) -> Node:
+    """Wilder's average, alpha = 1 / period, from the mean of the first `period` bars (Wilder 1978), as `ema`."""
+    return _follow(x, (period - 1) / period, period, late)
+
+
+def _follow(x: Node, beta: float, warm: int, late: int) -> Node:
+    if not beta:
+        return after(x, late)
+    return Node("follow", (x,), (beta, warm, late), delay=warm - 1 + late)
+
+
+def strength(x: Node, period: int, convention: str = "talib", flat: float = 50.0) -> Node:
+    """The relative strength index: the operation `rsi`, byte for byte."""
+    if convention == "cutler":
+        return Node("cutler", (x,), (period, flat), delay=period)
+    law = rsi_recurrence(period, convention)
+    return Node("strength", (x,), (law.beta, law.warm, law.valid, law.first, flat), delay=period)
+
+
+def scan(a: Node, b: Node) -> Node:
+    """y <- a y + b from bar to bar, from y = 0; where a is 0, y is b whatever it was."""
+    return Node("scan", (a, b))
+
+
+def run_length(x: Node) -> Node:
+    """How many bars in a row, up to this one, have a number."""
+    present = opposite(missing(x))
+    return scan(present, present)
+
+
+def wilder_sum(x: Node, period: int, warm: int, valid: int, run: Node | None = None) -> Node:
+    """Wilder's sum: the plain sum of the first `warm` bars of a run, then y <- y (period - 1) / period + x.
+
+    Shown from the bar `valid` of a run on. A NaN ends a run; `run` are the bars of the run so far, if others share it.
+    """
+    run = run_length(x) if run is None else run
+    decay = where(run <= 1, 0, where(run <= warm, 1, (period - 1) / period))
+    y = scan(decay, where(missing(x), 0, x))
+    shown = where(run >= valid, y, NOTHING)
+    return replace(shown, delay=valid - 1)
+
+
+def total(x: Node) -> Node:
+    """The sum of all bars so far; a bar without a number adds nothing and has none."""
+    return shown_with(scan(node(1), where(missing(x), 0, x)), x)
+
+
+def latch(value: Node, when: Node, first: Node | Number = math.nan) -> Node:
+    """The value at the last bar at which `when` was not 0, and `first` before there was one."""
+    begun = scan(node(1), when)
+    held = where(equal(begun, 0), first, scan(opposite(when), where(when, value, 0)))
+    return from_start(held) if not isinstance(first, float) or first == first else held
+
+
+def ratchet(bound: Node, x: Node) -> Node:
+    """An upper bound that only falls, until the series has been above it: y <- bound where bound < y or where x of the
+    bar before is above y, else y. A NaN begins anew."""
+    return Node("ratchet", (bound, x))
+
+
+def parabolic(high: Node, low: Node, step: float, most: float) -> Node:
+    """Wilder's parabolic stop and reverse (Wilder 1978), from the second bar of a run on; a NaN begins anew."""
+    return Node("sar", (high, low), (step, most), delay=1)
+
+
+def covariance(x: Node, y: Node, period: int) -> Node:
+    """The population covariance of the last `period` bars, from differences to the newest bar."""
+
+    def joined(newer: Window, older: Window, at: int, bars: int) -> Window:
+        dx, dy = lag(x, at) - x, lag(y, at) - y
+        sx = older[0] + bars * dx
+        return newer[0] + sx, newer[1] + (older[1] + bars * dy), newer[2] + (older[2] + (dx * older[1] + dy * sx))
+
+    none = (x - x) * (y - y)
+    sx, sy, products = _doubled((none, none, none), period, joined)
+    return (products - sx * sy / period) / period
+
+
+def average(*nodes: Node) -> Node:
+    """The mean of some series at each bar, added from the first to the last."""
+    total_ = nodes[0]
+    for other in nodes[1:]:
+        total_ = total_ + other
+    return total_ / len(nodes)
+
+
+def chain(step: Callable[[Node], Node], x: Node, times: int) -> Sequence[Node]:
+    """A step applied once, twice, and so on: ema, ema of ema."""
+    results = []
+    for _ in range(times):
+        x = step(x)
+        results.append(x)
+    return results

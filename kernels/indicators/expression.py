@@ -1,0 +1,404 @@
+"""The operation `expression`: a graph of the algebra that a caller writes as JSON, with several outputs.
+
+An expression is the name of an input (`"close"`), of a `let`, a number, or an object with `op` and the fields
+of that operation. All indicators are operations, named like theirs; one with several outputs is `macd.signal`. Lags are
+0 or more and nothing else reaches over bars, so no expression can look ahead.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, create_model
+
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.indicators import algebra as a
+from warpdesk_server.kernels.indicators import indicator, spec
+from warpdesk_server.kernels.indicators.algebra import Node
+from warpdesk_server.kernels.indicators.bars import BARS
+from warpdesk_server.kernels.indicators.declared import INDICATORS
+from warpdesk_server.kernels.indicators.indicator import Bars, TwoBars
+from warpdesk_server.kernels.indicators.plan import Program, TooManySteps, plan
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
+from warpdesk_server.kernels.params import EXACT, Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
+
+MOST_NODES = 64
+MOST_OUTPUTS = 16
+MOST_STEPS = 4096  # of the program: a window of n bars is log2 n of them
+MOST_KEPT = 16_000_000  # numbers that a core keeps: a chunk of each step, and what is looked back to
+INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "a", "b", "c", "d", "e", "f", "g", "h")
+
+_Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+_Expression = Annotated[Any, Field(description="a name, a number, or an object with `op` and its fields")]
+
+
+class Expression(Params):
+    let: Annotated[
+        dict[_Name, _Expression],
+        Field(
+            default_factory=dict,
+            max_length=MOST_NODES,
+            description="named expressions, which may use the inputs and each other",
+        ),
+    ]
+    outputs: Annotated[
+        dict[_Name, _Expression],
+        Field(min_length=1, max_length=MOST_OUTPUTS, description="what is shown, by name: rows of `series`"),
+    ]
+    nan_policy: spec.Gaps = "window"
+
+
+@dataclass(frozen=True)
+class _Function:
+    """An operation of expressions: the series it takes, its parameters, and how its node is made."""
+
+    args: tuple[str, ...]
+    params: type[Params] | None
+    build: Callable[..., Node]
+    own: bool = False  # an indicator, whose series are the inputs unless they are given
+
+
+class _NoParams(Params):
+    pass
+
+
+def _params(**fields: Any) -> type[Params]:
+    return create_model("Fields", __base__=Params, **fields)
+
+
+_PERIOD = _params(period=(Bars, ...))
+_LONGER = _params(period=(TwoBars, ...))
+_LAG = _params(bars=(Annotated[int, Field(ge=0, le=spec.LONGEST_PERIOD)], 1))
+_WIDTH = Annotated[float, Field(gt=0, le=1e6)]
+
+
+def _two(build: Callable[[Node, Node], Node]) -> _Function:
+    return _Function(("a", "b"), None, build)
+
+
+def _one(build: Callable[[Node], Node]) -> _Function:
+    return _Function(("of",), None, build)
+
+
+def _window(build: Callable[..., Node], params: type[Params] = _PERIOD) -> _Function:
+    return _Function(("of",), params, build)
+
+
+def _indicator(build: Callable[..., Node], params: type[Params] = _PERIOD) -> _Function:
+    return _Function(("close",), params, build, own=True)
+
+
+def _flat(value: Any) -> float:
+    return math.nan if value == "nan" else float(value)
+
+
+def _band(side: int) -> Callable[..., Node]:
+    def build(close: Node, period: int, width: float) -> Node:
+        middle, reach = a.mean(close, period), width * a.deviation(close, period)
+        return middle + reach if side > 0 else middle - reach
+
+    return build
+
+
+_BANDS = _params(period=(Bars, 20), width=(_WIDTH, 2.0))
+
+_FUNCTIONS: dict[str, _Function] = {
+    "add": _two(lambda x, y: x + y),
+    "sub": _two(lambda x, y: x - y),
+    "mul": _two(lambda x, y: x * y),
+    "div": _two(lambda x, y: x / y),
+    "max": _two(a.maximum),
+    "min": _two(a.minimum),
+    "lt": _two(lambda x, y: x < y),
+    "le": _two(lambda x, y: x <= y),
+    "gt": _two(lambda x, y: x > y),
+    "ge": _two(lambda x, y: x >= y),
+    "eq": _two(a.equal),
+    "and": _two(lambda x, y: a.where(x, a.where(y, 1, 0), 0)),
+    "or": _two(lambda x, y: a.where(x, 1, a.where(y, 1, 0))),
+    "crosses_above": _two(a.crosses),
+    "crosses_below": _two(lambda x, y: a.crosses(y, x)),
+    "neg": _one(lambda of: -of),
+    "abs": _one(a.absolute),
+    "sqrt": _one(a.root),
+    "log": _one(a.log),
+    "exp": _one(a.exp),
+    "floor": _one(a.floor),
+    "ceil": _one(lambda of: -a.floor(-of)),
+    "not": _one(lambda of: a.where(of, 0, 1)),
+    "is_nan": _one(a.missing),
+    "total": _one(a.total),
+    "select": _Function(("if", "then", "else"), None, a.where),
+    "latch": _Function(("value", "when"), None, lambda value, when: a.latch(value, a.where(when, 1, 0))),
+    "lag": _Function(("of",), _LAG, lambda of, bars: a.lag(of, bars)),
+    "change": _Function(("of",), _LAG, lambda of, bars: a.change(of, bars)),
+    "sma": _indicator(a.mean),
+    "ema": _indicator(a.ema, _params(period=(Bars, ...), convention=(Literal["talib", "tradingview"], "talib"))),
+    "sum": _window(a.sum_over),
+    "std": _window(a.deviation),
+    "highest": _window(a.highest),
+    "lowest": _window(a.lowest),
+    "since_highest": _window(a.since_highest),
+    "since_lowest": _window(a.since_lowest),
+    "rsi": _indicator(
+        lambda close, period, convention, flat: a.strength(close, period, convention, _flat(flat)),
+        _params(
+            period=(TwoBars, ...),
+            convention=(Literal["talib", "tradingview", "cutler", "ema"], "talib"),
+            flat=(Annotated[Literal[0, 50, 100, "nan"], EXACT], 50),
+        ),
+    ),
+    "bollinger.upper": _indicator(_band(1), _BANDS),
+    "bollinger.middle": _indicator(lambda close, period, width: a.mean(close, period), _BANDS),  # noqa: ARG005
+    "bollinger.lower": _indicator(_band(-1), _BANDS),
+}
+
+
+def _picked(name: str, output: str) -> Callable[..., Node]:
+    def build(*args: Node, **params: Any) -> Node:
+        built = INDICATORS[name].build(*args, **params)
+        return built[output] if isinstance(built, dict) else built
+
+    return build
+
+
+for _name, _declared in INDICATORS.items():
+    _series = tuple(each.name for each in _declared.operation.inputs)
+    for _output in _declared.operation.outputs:
+        _alone = len(_declared.operation.outputs) == 1
+        _FUNCTIONS.setdefault(
+            _name if _alone else f"{_name}.{_output.name}",
+            _Function(_series, _declared.operation.params, _picked(_name, _output.name), own=True),
+        )
+
+
+def own_functions() -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """The operations of expressions that are not declared indicators: their names, series and parameters."""
+    declared = {name for name in _FUNCTIONS if name.partition(".")[0] in INDICATORS}
+    return [
+        (name, each.args, tuple(each.params.model_fields) if each.params else ())
+        for name, each in _FUNCTIONS.items()
+        if name not in declared
+    ]
+
+
+def _finite(written: float, at: str) -> float:
+    try:
+        number = float(written)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise refuse(at, "a number should be within what float64 can hold")
+    return number
+
+
+class _Reader:
+    """The reader of one expression's JSON, which counts nodes and notes which inputs it reads."""
+
+    def __init__(self, params: Expression) -> None:
+        self._let = params.let
+        self._names: dict[str, Node | None] = {}  # None while it is read
+        self._nodes = 0
+        self.inputs: dict[str, str] = {}  # with the place that reads them first
+        for name in params.let:
+            if name in INPUTS:
+                raise refuse(f"/params/let/{name}", f"{name!r} is the name of an input")
+            self._named(name, f"/params/let/{name}")
+        # By name: what a job record keeps has no other order.
+        self.outputs = {
+            name: self._node(params.outputs[name], f"/params/outputs/{name}") for name in sorted(params.outputs)
+        }
+        reached = a.inputs_of(self.outputs.values())
+        self.inputs = {name: at for name, at in self.inputs.items() if name in reached}
+
+    def _node(self, written: Any, at: str) -> Node:
+        if isinstance(written, bool):
+            raise refuse(at, "an expression is a name, a number or an object, got true or false")
+        if isinstance(written, int | float):
+            return a.node(_finite(written, at))
+        if isinstance(written, str):
+            return self._named(written, at)
+        if not isinstance(written, dict):
+            raise refuse(at, "an expression is a name, a number or an object with `op`")
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise refuse(at, f"an expression has at most {MOST_NODES} operations")
+        fields = dict(written)
+        function = self._function(fields.pop("op", None), at)
+        args = [self._argument(function, name, fields, at) for name in function.args]
+        return self._built(function, args, fields, at)
+
+    def _named(self, name: str, at: str) -> Node:
+        if name in INPUTS:
+            self.inputs.setdefault(name, at)
+            return a.series(name)
+        if name not in self._let:
+            names = ", ".join([*INPUTS, *self._let])
+            raise refuse(at, f"there is no series {name[:80]!r} here; there are {names}")
+        if name not in self._names:
+            self._names[name] = None
+            self._names[name] = self._node(self._let[name], f"/params/let/{name}")
+        node = self._names[name]
+        if node is None:
+            raise refuse(at, f"{name!r} needs itself")
+        return node
+
+    def _function(self, op: Any, at: str) -> _Function:
+        if not isinstance(op, str):
+            raise refuse(f"{at}/op", "op should be the name of an operation")
+        if op in _FUNCTIONS:
+            return _FUNCTIONS[op]
+        several = [name for name in _FUNCTIONS if name.partition(".")[0] == op.partition(".")[0]]
+        hint = f"; there are {', '.join(several)}" if several else ""
+        raise refuse(f"{at}/op", f"there is no operation {op[:80]!r}{hint}")
+
+    def _argument(self, function: _Function, name: str, fields: dict[str, Any], at: str) -> Node:
+        if name in fields:
+            return self._node(fields.pop(name), f"{at}/{name}")
+        if function.own and len(function.args) == 1 and "of" in fields:
+            return self._node(fields.pop("of"), f"{at}/of")
+        if function.own:
+            return self._named(name, at)
+        raise refuse(f"{at}/{name}", f"the field {name!r} is required")
+
+    def _built(self, function: _Function, args: list[Node], fields: Mapping[str, Any], at: str) -> Node:
+        if "nan_policy" in fields:
+            raise refuse(f"{at}/nan_policy", "gaps are closed for the whole expression, by its own nan_policy")
+        try:
+            params = (function.params or _NoParams).model_validate(fields)
+        except ValidationError as error:
+            found, count = problems_of(error.errors(include_url=False), at)
+            raise InvalidRequest(*found, count=count) from None
+        values = {name: value for name, value in params if name != "nan_policy"}
+        try:
+            return function.build(*args, **values)
+        except InvalidRequest as error:  # its pointers are those of the indicator's own request
+            moved = [Problem(each.pointer.replace("/params", at, 1), each.detail) for each in error.problems]
+            raise InvalidRequest(*moved, count=error.count) from None
+
+
+def read(params: Expression) -> tuple[dict[str, Node], dict[str, str]]:
+    """The outputs' nodes, and the inputs that are read with the place that does so first.
+
+    Raises InvalidRequest, with a JSON pointer into the parameters.
+    """
+    reader = _Reader(params)
+    return reader.outputs, reader.inputs
+
+
+def program_of(params: Expression, itemsize: int) -> Program:
+    """The program of an expression for numbers of so many bytes."""
+    return _program(params.model_dump_json(exclude={"nan_policy"}), itemsize)
+
+
+@lru_cache(maxsize=64)
+def _program(params: str, itemsize: int) -> Program:
+    return plan(read(Expression.model_validate_json(params))[0], itemsize, MOST_STEPS)
+
+
+def check(params: Expression, infos: Mapping[str, ArrayInfo]) -> None:
+    inputs = read(params)[1]
+    if not inputs:
+        raise refuse("/params/outputs", "the expression reads no input")
+    for name, at in inputs.items():
+        if name not in infos:
+            raise refuse(f"/inputs/{name}", f"the expression reads {name} at {at}, and the request has no such input")
+    for name in infos:
+        if name not in inputs:
+            raise refuse(f"/inputs/{name}", f"the expression does not read {name}; it reads {', '.join(inputs)}")
+    indicator.require_alike(params, infos)
+    info = next(iter(infos.values()))
+    try:
+        program = program_of(params, ITEMSIZE[info.dtype])
+    except TooManySteps:
+        raise refuse("/params/outputs", f"the expression takes more than {MOST_STEPS} steps") from None
+    if program.kept > MOST_KEPT:
+        raise refuse(
+            "/params/outputs",
+            f"{len(program.steps)} steps keep {program.kept} numbers, since one looks back {max(program.history)} "
+            f"bars; at most {MOST_KEPT} are kept",
+        )
+    for name, first in program.first.items():
+        if first >= info.shape[-1]:
+            raise refuse(
+                f"/params/outputs/{name}", f"{name} has its first number at bar {first}, got {info.shape[-1]} bars"
+            )
+
+
+def _cost(params: Expression, infos: Mapping[str, ArrayInfo]) -> Cost:
+    return indicator.cost_of(program_of(params, indicator.itemsize_of(infos)), infos)
+
+
+def _grid(params: Expression, infos: Mapping[str, ArrayInfo]) -> Grid:
+    return indicator.grid_of(program_of(params, indicator.itemsize_of(infos)), infos)
+
+
+def _twin(function: str, *inputs: str, **written: Any) -> SameAs:
+    return SameAs(
+        "TA-Lib", function, {}, {name: name for name in inputs}, {"real": "real"}, {"outputs": {"real": written}}
+    )
+
+
+_TWINS = (
+    *(
+        _twin(function, "high", "low", op=op, a="high", b="low")
+        for function, op in (("ADD", "add"), ("SUB", "sub"), ("MULT", "mul"), ("DIV", "div"))
+    ),
+    *(
+        _twin(function, "close", op=op, of="close")
+        for function, op in (
+            ("SQRT", "sqrt"), ("LN", "log"), ("EXP", "exp"), ("FLOOR", "floor"), ("CEIL", "ceil"), ("CUMSUM", "total"),
+        )
+    ),
+    _twin("LOG10", "close", op="div", a={"op": "log", "of": "close"}, b=2.302585092994046),
+)  # fmt: skip
+
+_CLOSE = {"data": BARS["close"], "dtype": "float64"}
+
+EXPRESSION = Operation(
+    name="expression",
+    compile_seconds=12,
+    summary="Several indicators in one request, or new ones: a graph of series as JSON.",
+    package="warpdesk_server.kernels.indicators",
+    params=Expression,
+    inputs=tuple(
+        Input(
+            name,
+            f"{indicator.INPUTS.get(name, 'any series')}, shape (time) or (assets, time), oldest first; given if the "
+            "expression reads it",
+            ("float64", "float32"),
+            (1, 2),
+            required=False,
+            nan=True,
+        )
+        for name in INPUTS
+    ),
+    outputs=(
+        Output("series", "the outputs in the order of their names, shape (outputs, time) or (outputs, assets, time)"),
+        Output("names", "the names of the outputs", "value"),
+        Output("first", "the bar from which on all that an output reads has a number, without gaps", "value"),
+    ),
+    example=Example(
+        {
+            "let": {"line": {"op": "sub", "a": {"op": "ema", "of": "close", "period": 6},
+                             "b": {"op": "ema", "of": "close", "period": 13}}},
+            "outputs": {
+                "line": "line",
+                "signal": {"op": "ema", "of": "line", "period": 5},
+                "rsi": {"op": "rsi", "of": "close", "period": 14},
+                "upper": {"op": "bollinger.upper", "of": "close", "period": 20},
+                "golden": {"op": "crosses_above", "a": {"op": "sma", "of": "close", "period": 5},
+                           "b": {"op": "sma", "of": "close", "period": 20}},
+            },
+        },
+        {"close": _CLOSE},
+    ),
+    cost=_cost,
+    grid=_grid,
+    check=check,
+    batching=spec.BATCHING,
+    same_as=_TWINS,
+)  # fmt: skip

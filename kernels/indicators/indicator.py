@@ -1,0 +1,255 @@
+"""The declaration of an indicator: a function from series to a graph, from which its operation is made.
+
+    @indicator("Momentum.", momentum="the change", same_as=[talib("MOM", period="timeperiod")])
+    def momentum(close: Node, *, period: Bars = 10) -> Outputs:
+        return change(close, period)
+
+Positional parameters of the function are inputs, keyword-only ones are params. The declaration says what each output
+is. Parameters, look-back, cost, example, both backends and the tests follow from it.
+"""
+
+import inspect
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import Field, create_model
+
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.indicators import algebra, spec
+from warpdesk_server.kernels.indicators.algebra import Node
+from warpdesk_server.kernels.indicators.bars import BARS
+from warpdesk_server.kernels.indicators.plan import WINDOWS, Program, Step, plan
+from warpdesk_server.kernels.indicators.recurrence import GROUP, TILE, look_back
+from warpdesk_server.kernels.indicators.stages import stages
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import refuse
+
+_EXAMPLE_BARS = 48
+_CORES = 8  # of a worker that computes on the CPU, for what a job is said to need
+
+Bars = Annotated[int, Field(ge=1, le=spec.LONGEST_PERIOD)]
+TwoBars = Annotated[int, Field(ge=2, le=spec.LONGEST_PERIOD)]
+Outputs = Node | dict[str, Node]
+
+INPUTS = {
+    "open": "opening prices",
+    "high": "highest prices of the bars",
+    "low": "lowest prices of the bars",
+    "close": "closing prices",
+    "volume": "volumes",
+    "benchmark": "another series to compare with",
+}
+# What a parameter is where its declaration does not say it.
+_PARAMS = {
+    "period": "bars in the window",
+    "fast": "bars of the fast average",
+    "slow": "bars of the slow average",
+    "signal": "bars of the signal line's average",
+    "smooth": "bars of the first smoothing",
+    "width": "how many deviations or ranges lie between the middle and a band",
+}
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """A declared indicator: its graph, its operation, and what else it agrees with."""
+
+    name: str
+    build: Callable[..., Outputs]
+    operation: Operation
+
+    def graph(self, params: Any) -> dict[str, Node]:
+        """The outputs' nodes. Raises InvalidRequest for parameters that do not fit each other."""
+        given = {name: value for name, value in params if name != "nan_policy"}
+        built = self.build(*(algebra.series(each.name) for each in self.operation.inputs), **given)
+        return built if isinstance(built, dict) else {self.operation.outputs[0].name: built}
+
+    def program(self, params: Any, itemsize: int) -> Program:
+        return _program(self.name, json.dumps(params.model_dump(exclude={"nan_policy"}), sort_keys=True), itemsize)
+
+
+INDICATORS: dict[str, Indicator] = {}
+
+
+def program_of(name: str, params: Any, dtype: Any) -> Program:
+    """The program of an operation with these parameters, for inputs of a dtype ("float64")."""
+    return INDICATORS[name].program(params, ITEMSIZE[str(dtype)])
+
+
+@lru_cache(maxsize=256)
+def _program(name: str, params: str, itemsize: int) -> Program:
+    declared = INDICATORS[name]
+    return plan(declared.graph(declared.operation.params.model_validate_json(params)), itemsize)
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A function of TA-Lib that gives the numbers of an indicator, as its declaration says it.
+
+    `outputs` has the library's names of our outputs, in order, and None for one that it does not give.
+    """
+
+    function: str
+    parameters: Mapping[str, Any]
+    outputs: tuple[str | None, ...] = ("real",)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    theirs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, inputs: Sequence[str], outputs: Sequence[str]) -> SameAs:
+        """The description for an operation with these inputs and outputs."""
+        given = {name: self.inputs.get(name, name) for name in inputs}
+        shown = {ours: theirs for ours, theirs in zip(outputs, self.outputs, strict=True) if theirs is not None}
+        return SameAs("TA-Lib", self.function, self.parameters, given, shown, self.fixed, self.theirs)
+
+
+def talib(function: str, **options: Any) -> Twin:
+    """A function of TA-Lib; keywords are our parameters with their names there: `talib("MOM", period="timeperiod")`."""
+    special = {name: options.pop(name) for name in ("outputs", "fixed", "theirs", "inputs") if name in options}
+    return Twin(function, options, **special)
+
+
+def indicator(
+    summary: str, *, same_as: Sequence[Twin] = (), example: Mapping[str, Any] | None = None, **outputs: str
+) -> Callable[[Callable[..., Outputs]], Callable[..., Outputs]]:
+    """Declare the indicator that a function builds; `outputs` says what each output is."""
+
+    def declare(build: Callable[..., Outputs]) -> Callable[..., Outputs]:
+        name, signature = build.__name__, inspect.signature(build)
+        hints = get_type_hints(build, include_extras=True)
+        inputs = tuple(
+            Input(each.name, f"{INPUTS[each.name]}, shape (time) or (assets, time), oldest first",
+                  ("float64", "float32"), (1, 2), nan=True)
+            for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
+        )  # fmt: skip
+        fields: dict[str, Any] = {
+            each.name: (_described(each.name, hints[each.name]), ... if each.default is each.empty else each.default)
+            for each in signature.parameters.values()
+            if each.kind is each.KEYWORD_ONLY
+        }
+        model = create_model(_title(name), __base__=Params, **fields, nan_policy=(spec.Gaps, "window"))
+        operation = Operation(
+            name=name,
+            compile_seconds=11,  # all of them are one loop
+            summary=summary,
+            package="warpdesk_server.kernels.indicators",
+            params=model,
+            inputs=inputs,
+            outputs=tuple(Output(each, f"{doc}; of the inputs' shape and dtype") for each, doc in outputs.items()),
+            example=Example(
+                dict(example or {}),
+                {each.name: {"data": BARS[each.name][:_EXAMPLE_BARS], "dtype": "float64"} for each in inputs},
+            ),
+            cost=lambda params, infos: cost_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
+            grid=lambda params, infos: grid_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
+            check=lambda params, infos: _check(name, params, infos),
+            batching=spec.BATCHING,
+            counted_as="indicator",
+            same_as=tuple(twin.of([each.name for each in inputs], tuple(outputs)) for twin in same_as),
+        )
+        INDICATORS[name] = Indicator(name, build, operation)
+        return build
+
+    return declare
+
+
+def require_below(fast: int, slow: int) -> None:
+    """Raise InvalidRequest if an indicator's fast average is not of fewer bars than its slow one."""
+    if fast >= slow:
+        raise refuse("/params/fast", f"fast should be below slow, got {fast} and {slow}")
+
+
+def _title(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
+
+
+def _described(name: str, hint: Any) -> Any:
+    return Annotated[hint, Field(description=_PARAMS[name])] if name in _PARAMS else hint
+
+
+def _sizes(infos: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:
+    info = next(iter(infos.values()))
+    return math.prod(info.shape[:-1]), info.shape[-1], ITEMSIZE[info.dtype]
+
+
+def itemsize_of(infos: Mapping[str, ArrayInfo]) -> int:
+    """Bytes of a number of an indicator's inputs."""
+    return _sizes(infos)[2]
+
+
+def require_alike(params: Any, infos: Mapping[str, ArrayInfo]) -> None:
+    """Raise InvalidRequest if an indicator's inputs differ in shape or dtype, or have gaps that its policy refuses."""
+    first_name, first = next(iter(infos.items()))
+    for other, info in infos.items():
+        if (info.shape, info.dtype) != (first.shape, first.dtype):
+            raise refuse(
+                f"/inputs/{other}",
+                f"{other} is {info.dtype} of shape {list(info.shape)}, and {first_name} is {first.dtype} of shape "
+                f"{list(first.shape)}; they must be alike",
+            )
+        if params.nan_policy == "error" and info.has_nan:
+            raise refuse(f"/inputs/{other}", f'{other} holds a NaN and nan_policy is "error"')
+
+
+def _check(name: str, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
+    require_alike(params, infos)
+    first_name, first = next(iter(infos.items()))
+    needed = 1 + max(INDICATORS[name].program(params, ITEMSIZE[first.dtype]).first.values())
+    if needed > first.shape[-1]:
+        raise refuse(
+            f"/inputs/{first_name}", f"{name} with these parameters needs {needed} bars, got {first.shape[-1]}"
+        )
+
+
+def _need(program: Program, rows: int, time: int, itemsize: int) -> int:
+    """Bytes of device memory for whole rows: registers, inputs, and the tables of the loop that needs most."""
+    arrays = stages(program, itemsize).registers + len(program.inputs)
+    tables = max((_table(step, rows, time, itemsize) for step in program.steps), default=0)
+    return arrays * rows * time * itemsize + tables + 64 * len(program.steps) + 8 * len(program.constants)
+
+
+def _table(step: Step, rows: int, time: int, itemsize: int) -> int:
+    """Bytes of a loop's launch besides its series."""
+    each = -(-time // TILE)
+    tiles = rows * each
+    if step.op in ("follow", "strength"):
+        states = 1 if step.op == "follow" else 2
+        flags, numbers = 1 + 3 * tiles, (2 + states) * tiles + 6 * states + 4
+        if look_back(step.law, itemsize) == 0:
+            groups, spans = rows * (each // GROUP + 2), rows * (each // GROUP**2 + 2)
+            flags, numbers = flags + groups + spans, numbers + (1 + states) * groups + states * spans
+        return 4 * flags + numbers * itemsize
+    if step.op == "scan":
+        return 2 * tiles * itemsize
+    if step.op in WINDOWS and step.values[0] > TILE:
+        period, sums = int(step.values[0]), 1 if step.op == "mean" else 2
+        return rows * (time // period + 2) * -(-period // TILE) * 2 * sums * itemsize
+    return 0
+
+
+def cost_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Cost:
+    """The cost of a program: inputs, outputs, scratch memory of _CORES cores, and what a chunk needs on a GPU."""
+    rows, time, itemsize = _sizes(infos)
+    grid = grid_of(program, infos)
+    host = (len(program.inputs) + len(program.outputs)) * rows * time * itemsize
+    scratch = min(_CORES, rows * -(-time // TILE)) * program.kept * itemsize
+    return Cost(bytes=host + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work))
+
+
+def grid_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Grid:
+    """The grid of a program: chunks of about spec.CHUNK_BARS bars, whole rows each."""
+    rows, time, itemsize = _sizes(infos)
+    if not rows * time:
+        return Grid(0, 0)
+    each = rows_of_a_chunk(rows, time)
+    return Grid(-(-rows // each), _need(program, each, time, itemsize), spec.ROUNDING)
+
+
+def rows_of_a_chunk(rows: int, time: int) -> int:
+    """The rows of a chunk on a GPU, at least one."""
+    return max(1, min(rows, spec.CHUNK_BARS // time))

@@ -1,0 +1,659 @@
+"""The interpreter of indicators' programs on the CPU: one compiled loop for every graph.
+
+A row is run chunk by chunk, whole tiles of recurrence.py, and each step of the program over the whole chunk in turn, so
+that what lies between steps stays in the core's cache. Arithmetic goes in strips of 512 bars. A step's numbers stand in
+a register: a stretch of scratch memory for a chunk, with the bars before it that are still read. Before a row registers
+hold NaN.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import get_num_threads, njit
+from numpy.typing import NDArray
+
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.device.elementary import exp64, log64
+from warpdesk_server.kernels.indicators import windows
+from warpdesk_server.kernels.indicators.lanes import (
+    LANES,
+    addressed,
+    after_1,
+    after_2,
+    after_4,
+    keep_alive,
+    load,
+    moved,
+    pointer,
+    root,
+    spread,
+    store,
+    where_at_most,
+    where_below,
+    where_differs,
+    where_equal,
+)
+from warpdesk_server.kernels.indicators.plan import EIGHTS, LOOPS, MAPS, WINDOWS, Operand, Program, Step, with_eights
+from warpdesk_server.kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE, look_back, negligible
+from warpdesk_server.kernels.indicators.recurrence_loops import (
+    GROUP_BARS,
+    SPACE,
+    bars_of,
+    begin_state,
+    carry_held,
+    decays,
+    ema_tile,
+    put_bars,
+    rsi_tile,
+)
+from warpdesk_server.kernels.indicators.window_loops import WORTH, band_range, mean_range, space_of, strength_range
+
+STRIP = 512  # bars that an arithmetic step takes at a time; also the length of a constant's register
+
+CODES = (*MAPS, *EIGHTS, *LOOPS)
+ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, SELECT, COPY = range(
+    len(MAPS)
+)
+ADD_8, MAX_8, MIN_8 = range(len(MAPS), len(CODES) - len(LOOPS))
+MEAN, DEVIATION, CUTLER, SPREAD, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(len(CODES) - len(LOOPS), len(CODES))
+# Columns of a program's table. An operand has a base: 0 for the registers, or a series of the caller's; a place from
+# there on; and whether it moves from bar to bar, which a constant does not. LAW is the row of the numbers of a loop,
+# END the step after a run of arithmetic steps, OUTSIDE whether an arithmetic step has a base that is the caller's.
+OP, TO_BASE, TO, A_BASE, A, A_MOVES, B_BASE, B, B_MOVES, C_BASE, C, C_MOVES, LAW, END, OUTSIDE = range(15)
+# Columns of the laws: integers, and numbers of the inputs' dtype, after which come the decays of recurrence_loops.
+PERIOD = WARM = 0
+VALID, SETTLED, LOOK_BACK, LATE, OWN = 1, 2, 3, 4, 5  # OWN: how many there are
+SHARE = BETA = 0
+FLAT, WEIGHT, TINY, DECAYS = 1, 2, 3, 4
+STRIDES = 6
+
+
+@njit(error_model="numpy")
+def _greater(x, y):  # type: ignore[no-untyped-def]
+    return where_equal(x, x, where_below(y, x, x, y), x)
+
+
+@njit(error_model="numpy")
+def _smaller(x, y):  # type: ignore[no-untyped-def]
+    return where_equal(x, x, where_below(x, y, x, y), x)
+
+
+@njit(error_model="numpy")
+def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
+    """An arithmetic step over a strip of bars."""
+    zeros, ones = spread(zero), spread(one)
+    if op == ADD:
+        for i in range(0, count, LANES):
+            store(to, i, load(a, i) + load(b, i))
+    elif op == SUB:
+        for i in range(0, count, LANES):
+            store(to, i, load(a, i) - load(b, i))
+    elif op == MUL:
+        for i in range(0, count, LANES):
+            store(to, i, load(a, i) * load(b, i))
+    elif op == DIV:
+        for i in range(0, count, LANES):
+            store(to, i, load(a, i) / load(b, i))
+    elif op == NEG:
+        for i in range(0, count, LANES):
+            store(to, i, spread(-zero) - load(a, i))
+    elif op == ABS:
+        for i in range(0, count, LANES):
+            x = load(a, i)
+            store(to, i, where_at_most(x, zeros, zeros - x, x))
+    elif op == SQRT:
+        for i in range(0, count, LANES):
+            store(to, i, root(load(a, i)))
+    elif op == LOG:
+        for i in range(count):
+            to[i] = log64(a[i]) if b[0] <= a[i] <= c[0] else np.nan
+    elif op == EXP:
+        for i in range(count):
+            to[i] = exp64(a[i]) if a[i] == a[i] else np.nan
+    elif op == FLOOR:
+        for i in range(count):
+            to[i] = np.floor(a[i])
+    elif op == MAX:
+        for i in range(0, count, LANES):
+            store(to, i, _greater(load(a, i), load(b, i)))
+    elif op == MIN:
+        for i in range(0, count, LANES):
+            store(to, i, _smaller(load(a, i), load(b, i)))
+    elif op == BELOW:
+        for i in range(0, count, LANES):
+            store(to, i, where_below(load(a, i), load(b, i), ones, zeros))
+    elif op == AT_MOST:
+        for i in range(0, count, LANES):
+            store(to, i, where_at_most(load(a, i), load(b, i), ones, zeros))
+    elif op == EQUAL:
+        for i in range(0, count, LANES):
+            store(to, i, where_equal(load(a, i), load(b, i), ones, zeros))
+    elif op == MISSING:
+        for i in range(0, count, LANES):
+            x = load(a, i)
+            store(to, i, where_equal(x, x, zeros, ones))
+    elif op == SELECT:
+        for i in range(0, count, LANES):
+            store(to, i, where_differs(load(a, i), zeros, load(b, i), load(c, i)))
+    elif op == COPY:
+        for i in range(0, count, LANES):
+            store(to, i, load(a, i))
+    elif op == ADD_8:
+        x = load(a, -LANES)
+        pairs = x + after_1(x, x)
+        fours = pairs + after_2(pairs, pairs)
+        for i in range(0, count, LANES):
+            early, x = x, load(a, i)
+            early, pairs = pairs, x + after_1(x, early)
+            early, fours = fours, pairs + after_2(pairs, early)
+            store(to, i, fours + after_4(fours, early))
+    elif op == MAX_8:
+        x = load(a, -LANES)
+        pairs = _greater(x, after_1(x, x))
+        fours = _greater(pairs, after_2(pairs, pairs))
+        for i in range(0, count, LANES):
+            early, x = x, load(a, i)
+            early, pairs = pairs, _greater(x, after_1(x, early))
+            early, fours = fours, _greater(pairs, after_2(pairs, early))
+            store(to, i, _greater(fours, after_4(fours, early)))
+    else:
+        x = load(a, -LANES)
+        pairs = _smaller(x, after_1(x, x))
+        fours = _smaller(pairs, after_2(pairs, pairs))
+        for i in range(0, count, LANES):
+            early, x = x, load(a, i)
+            early, pairs = pairs, _smaller(x, after_1(x, early))
+            early, fours = fours, _smaller(pairs, after_2(pairs, early))
+            store(to, i, _smaller(fours, after_4(fours, early)))
+
+
+@njit(error_model="numpy")
+def _spread_range(x, middle, period, part, count, to, zero):  # type: ignore[no-untyped-def]
+    """The mean distance of the last `period` bars from `middle`, added from the newest to the oldest."""
+    zeros, parts = spread(zero), spread(part)
+    for i in range(0, count, LANES):
+        centre, total = load(middle, i), zeros
+        for k in range(period):
+            distance = load(x, i - k) - centre
+            total = total + where_at_most(distance, zeros, zeros - distance, distance)
+        store(to, i, total * parts)
+
+
+@njit(error_model="numpy")
+def _ratchet(bound, x, count, to, state, zero, one):  # type: ignore[no-untyped-def]
+    """algebra.ratchet; the state is whether a run has begun, its last number, and the last of x."""
+    begun, y, before = state[0] != zero, state[1], state[2]
+    for i in range(count):
+        if not begun or bound[i] < y or before > y:
+            y = bound[i]
+        begun = not (np.isnan(y) or np.isnan(bound[i]) or np.isnan(x[i]))
+        to[i], before = y if begun else zero / zero, x[i]
+    state[0], state[1], state[2] = one if begun else zero, y, before
+
+
+@njit(error_model="numpy")
+def _parabolic(high, low, count, to, step, most, state, zero, one, nan):  # type: ignore[no-untyped-def]
+    """algebra.parabolic; the state is the bars of the run (0, 1 or more), the side, the stop, the extreme, the pace,
+    and the last high and low."""
+    bars, side, stop, extreme, pace, top, bottom = state[0], state[1], state[2], state[3], state[4], state[5], state[6]
+    for i in range(count):
+        h, l = high[i], low[i]  # noqa: E741
+        shown = nan
+        if np.isnan(h) or np.isnan(l):
+            bars = zero
+        elif bars == zero:
+            bars = one
+        else:
+            if bars == one:
+                # Down if the low falls, and more than the high rises.
+                fall, rise = bottom - l, h - top
+                side = -one if fall > zero and rise < fall else one
+                stop, extreme, pace = (bottom, h, step) if side > zero else (top, l, step)
+                bars, top, bottom = one + one, h, l
+            turned = l <= stop if side > zero else h >= stop
+            if turned:
+                side, stop = -side, extreme
+                stop = _beyond(stop, top, bottom, h, l, side, zero)
+                shown = stop
+                pace, extreme = step, h if side > zero else l
+            else:
+                shown = stop
+                if (h > extreme) if side > zero else (l < extreme):
+                    extreme, pace = h if side > zero else l, min(pace + step, most)
+            stop = _beyond(stop + pace * (extreme - stop), top, bottom, h, l, side, zero)
+        to[i], top, bottom = shown, h, l
+    state[0], state[1], state[2], state[3], state[4], state[5], state[6] = bars, side, stop, extreme, pace, top, bottom
+
+
+@njit(error_model="numpy")
+def _beyond(stop, top, bottom, h, l, side, zero):  # type: ignore[no-untyped-def]  # noqa: E741
+    """A stop that lies within neither of the last two bars."""
+    if side > zero:
+        stop = min(stop, bottom)
+        return min(stop, l)
+    stop = max(stop, top)
+    return max(stop, h)
+
+
+@njit(error_model="numpy")
+def _scan_step(a, b, y, zeros):  # type: ignore[no-untyped-def]
+    return where_equal(a, zeros, b, a * y + b)
+
+
+@njit(error_model="numpy")
+def _scan_reduce(a, b, zeros, ones):  # type: ignore[no-untyped-def]
+    """The maps y -> factor y + offset of eight segments."""
+    factor, offset = ones, zeros
+    for i in range(0, SEGMENT, LANES):
+        a0, a1, a2, a3, a4, a5, a6, a7 = bars_of(a, i)
+        b0, b1, b2, b3, b4, b5, b6, b7 = bars_of(b, i)
+        offset = _scan_step(a0, b0, offset, zeros)
+        offset = _scan_step(a1, b1, offset, zeros)
+        offset = _scan_step(a2, b2, offset, zeros)
+        offset = _scan_step(a3, b3, offset, zeros)
+        offset = _scan_step(a4, b4, offset, zeros)
+        offset = _scan_step(a5, b5, offset, zeros)
+        offset = _scan_step(a6, b6, offset, zeros)
+        offset = _scan_step(a7, b7, offset, zeros)
+        factor = _scan_step(a0, zeros, factor, zeros)
+        factor = _scan_step(a1, zeros, factor, zeros)
+        factor = _scan_step(a2, zeros, factor, zeros)
+        factor = _scan_step(a3, zeros, factor, zeros)
+        factor = _scan_step(a4, zeros, factor, zeros)
+        factor = _scan_step(a5, zeros, factor, zeros)
+        factor = _scan_step(a6, zeros, factor, zeros)
+        factor = _scan_step(a7, zeros, factor, zeros)
+    return factor, offset
+
+
+@njit(error_model="numpy")
+def _scan_run(a, b, y, zeros, to):  # type: ignore[no-untyped-def]
+    for i in range(0, SEGMENT, LANES):
+        a0, a1, a2, a3, a4, a5, a6, a7 = bars_of(a, i)
+        b0, b1, b2, b3, b4, b5, b6, b7 = bars_of(b, i)
+        y0 = _scan_step(a0, b0, y, zeros)
+        y1 = _scan_step(a1, b1, y0, zeros)
+        y2 = _scan_step(a2, b2, y1, zeros)
+        y3 = _scan_step(a3, b3, y2, zeros)
+        y4 = _scan_step(a4, b4, y3, zeros)
+        y5 = _scan_step(a5, b5, y4, zeros)
+        y6 = _scan_step(a6, b6, y5, zeros)
+        y = _scan_step(a7, b7, y6, zeros)
+        put_bars(to, i, y0, y1, y2, y3, y4, y5, y6, y)
+
+
+@njit(error_model="numpy")
+def _applied(a, b, y):  # type: ignore[no-untyped-def]
+    return b if a == 0 else a * y + b
+
+
+@njit(error_model="numpy")
+def _scan_tile(a, a_moves, b, b_moves, count, to, y, space, zero, one):  # type: ignore[no-untyped-def]
+    """y <- a y + b over a tile; returns the state after it.
+
+    Each segment of 32 bars is run from 0 and becomes a map. The state before a segment is that before the tile, mapped
+    through the segments before it, one after another; that after the tile, through the composition of all its maps.
+    """
+    zeros, ones = spread(zero), spread(one)
+    factors, offsets, entries = space, moved(space, SEGMENTS), moved(space, 2 * SEGMENTS)
+    groups = -(-count // GROUP_BARS)
+    for g in range(groups):
+        at = g * GROUP_BARS
+        factor, offset = _scan_reduce(moved(a, at * a_moves), moved(b, at * b_moves), zeros, ones)
+        store(factors, g * LANES, factor)
+        store(offsets, g * LANES, offset)
+    state, factor, offset = y, one, zero
+    for s in range(groups * LANES):
+        entries[s] = state
+        state = _applied(factors[s], offsets[s], state)
+        offset = _applied(factors[s], offsets[s], offset)
+        factor = _applied(factors[s], zero, factor)
+    for g in range(groups):
+        at = g * GROUP_BARS
+        _scan_run(moved(a, at * a_moves), moved(b, at * b_moves), load(entries, g * LANES), zeros, moved(to, at))
+    return _applied(factor, offset, y)
+
+
+@njit(error_model="numpy")
+def _copy(x, to, count):  # type: ignore[no-untyped-def]
+    for i in range(0, count - LANES + 1, LANES):
+        store(to, i, load(x, i))
+    for i in range(count // LANES * LANES, count):
+        to[i] = x[i]
+
+
+@njit(error_model="numpy")
+def _within(x, base, count, spare):  # type: ignore[no-untyped-def]
+    """The last bars of an operand where a whole vector may be read: a series of the caller's may end with them."""
+    if base == 0:
+        return x
+    _copy(x, spare, count)
+    return spare
+
+
+@njit(error_model="numpy")
+def _map_step(step, bases, registers, strip, count, spare, zero, one):  # type: ignore[no-untyped-def]
+    """A step of a program's table over a strip. Series of the caller's are not touched beyond it."""
+    to = moved(addressed(registers, bases[step[TO_BASE]]), step[TO] + strip)
+    a = moved(addressed(registers, bases[step[A_BASE]]), step[A] + strip * step[A_MOVES])
+    b = moved(addressed(registers, bases[step[B_BASE]]), step[B] + strip * step[B_MOVES])
+    c = moved(addressed(registers, bases[step[C_BASE]]), step[C] + strip * step[C_MOVES])
+    rest = count % LANES if step[OUTSIDE] else 0
+    whole = count - rest
+    _map(step[OP], whole, to, a, b, c, zero, one)
+    if rest:
+        a = _within(moved(a, whole), step[A_BASE], rest, spare)
+        b = _within(moved(b, whole), step[B_BASE], rest, moved(spare, LANES))
+        c = _within(moved(c, whole), step[C_BASE], rest, moved(spare, 2 * LANES))
+        _map(step[OP], LANES, moved(spare, 3 * LANES), a, b, c, zero, one)
+        _copy(moved(spare, 3 * LANES), moved(to, whole), rest)
+
+
+@njit(error_model="numpy")
+def _slide(register, history, chunk):  # type: ignore[no-untyped-def]
+    for i in range(history):
+        register[i] = register[i + chunk]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def run_rows(  # type: ignore[no-untyped-def]
+    table, kept, given, copies, integers, numbers, constants, room, space_room, time, chunk, parts, reach, begin, end
+):
+    """Run a program over the tasks `begin` to `end`: the rows, each in `parts` parts.
+
+    `kept` has place and length of the bars that each register keeps from chunk to chunk. `given` has the caller's
+    series, inputs and then outputs: the address of bar 0 of row 0, the numbers from row to row, whether it is an
+    output, and a register for an output that is not shown yet. `copies` are those between series and registers: the
+    series, the register, and whether it is copied out.
+    """
+    one = constants[0]
+    zero, nan, hundred = one - one, constants[1], constants[2]
+    file, space = np.empty(room, constants.dtype), np.empty(space_room, constants.dtype)
+    registers, scratch = pointer(file), pointer(space)
+    edges = np.zeros(16, constants.dtype)  # as window_loops wants its constants
+    edges[8], edges[9] = nan, hundred
+    edge = pointer(edges)
+    steps, laws, tiles = table.shape[0], integers.shape[0], -(-time // TILE)
+    counts, segments = np.zeros(laws + 1, np.int64), np.empty(SEGMENTS, np.int64)
+    ends, far = np.zeros(3 * tiles * laws + 1, constants.dtype), np.zeros(10 * laws + 1, constants.dtype)
+    segments_at, ends_at, far_at, numbers_at = pointer(segments), pointer(ends), pointer(far), pointer(numbers)
+    bases, itemsize = np.empty(given.shape[0] + 1, np.int64), constants.itemsize
+    bases[0] = file.ctypes.data
+    spare, bases_at, rows_at = moved(scratch, space_room - 4 * LANES), pointer(bases), pointer(table)
+    for k in range(constants.size):
+        for i in range(STRIP):
+            registers[k * STRIP + i] = constants[k]
+    for task in range(begin, end):
+        row, part = task // parts, task % parts
+        own, stop = part * tiles // parts * TILE, min((part + 1) * tiles // parts * TILE, time)
+        start = max(0, own - reach)
+        for k in range(kept.shape[0]):
+            for i in range(kept[k, 1]):
+                registers[kept[k, 0] + i] = nan
+        for law in range(laws):
+            counts[law] = 0
+            begin_state(moved(far_at, 10 * law), one)
+            begin_state(moved(far_at, 10 * law + 5), one)
+        for at in range(start, stop, chunk):
+            count = min(chunk, stop - at)
+            for k in range(given.shape[0]):
+                bases[1 + k] = given[k, 0] + (given[k, 1] * row + at) * itemsize
+                if given[k, 2] and at < own:
+                    bases[1 + k] = bases[0] + given[k, 3] * itemsize
+            for k in range(copies.shape[0]):
+                if not copies[k, 2]:
+                    _copy(addressed(registers, bases[1 + copies[k, 0]]), moved(registers, copies[k, 1]), count)
+            step = 0
+            while step < steps:
+                op, law = table[step, OP], table[step, LAW]
+                to = moved(addressed(registers, bases[table[step, TO_BASE]]), table[step, TO])
+                a, b = moved(registers, table[step, A]), moved(registers, table[step, B])
+                if op <= MIN_8:
+                    until = table[step, END]
+                    for strip in range(0, count, STRIP):
+                        for k in range(step, until):
+                            _map_step(
+                                moved(rows_at, k * (OUTSIDE + 1)), bases_at, registers, strip,
+                                min(STRIP, count - strip), spare, zero, one,
+                            )  # fmt: skip
+                    step = until
+                    continue
+                law_at = moved(numbers_at, law * numbers.shape[1])
+                if op <= CUTLER:
+                    period = integers[law, PERIOD]
+                    here = at if period <= windows.SHORT else at // period * period
+                    x, out, limit = moved(a, -at), moved(to, -at), at + count
+                    if op == MEAN:
+                        mean_range(x, period, numbers[law, SHARE], edge, scratch, here, limit, at + chunk, out)
+                    elif op == DEVIATION:
+                        middle = moved(registers, table[step, B] - at)
+                        band_range(
+                            x, period, numbers[law, SHARE], one, edge, scratch, here, limit, at + chunk, out, middle,
+                            middle, True,
+                        )  # fmt: skip
+                    else:
+                        strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, at + chunk, out)
+                elif op == SPREAD:
+                    _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
+                elif op == RATCHET:
+                    _ratchet(a, b, count, to, moved(far_at, 10 * law), zero, one)
+                elif op == SAR:
+                    _parabolic(a, b, count, to, law_at[BETA], law_at[FLAT], moved(far_at, 10 * law), zero, one, nan)
+                elif op == SCAN:
+                    for tile in range(0, count, TILE):
+                        far[10 * law] = _scan_tile(
+                            moved(a, tile * table[step, A_MOVES]), table[step, A_MOVES],
+                            moved(b, tile * table[step, B_MOVES]), table[step, B_MOVES],
+                            min(TILE, count - tile), moved(to, tile), far[10 * law], scratch, zero, one,
+                        )  # fmt: skip
+                else:
+                    decay = law_at
+                    inclusive, strides = moved(decay, DECAYS), moved(decay, DECAYS + SEGMENTS)
+                    for tile in range(at // TILE, -(-(at + count) // TILE)):
+                        if op == FOLLOW:
+                            counts[law] = ema_tile(
+                                moved(a, -at), moved(to, -at), time, tile, True, counts[law], decay[BETA],
+                                integers[law, WARM], integers[law, VALID], integers[law, SETTLED], integers[law, LATE],
+                                one, inclusive, strides, integers[law, LOOK_BACK], tiles, scratch, segments_at,
+                                moved(ends_at, 3 * tiles * law), moved(far_at, 10 * law),
+                            )  # fmt: skip
+                            continue
+                        counts[law], held = rsi_tile(
+                            moved(a, -at), moved(to, -at), time, tile, True, counts[law], decay[BETA],
+                            integers[law, WARM], integers[law, VALID], integers[law, SETTLED], decay[WEIGHT], one,
+                            hundred, decay[TINY], inclusive, strides, integers[law, LOOK_BACK], tiles,
+                            scratch, segments_at, moved(ends_at, 3 * tiles * law), moved(far_at, 10 * law),
+                        )  # fmt: skip
+                        if held:
+                            carry_held(moved(to, -at), tile * TILE, time, decay[FLAT])
+                step += 1
+            for k in range(copies.shape[0]):
+                if copies[k, 2] and at >= own:
+                    _copy(moved(registers, copies[k, 1]), addressed(registers, bases[1 + copies[k, 0]]), count)
+            for k in range(kept.shape[0]):
+                _slide(moved(registers, kept[k, 0]), kept[k, 1], chunk)
+    keep_alive(file, space, edges, counts, segments, ends, far, numbers, bases, table)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The layout of a program for one dtype: its tables, where its registers are, and the bars of a chunk."""
+
+    table: NDArray[Any]
+    kept: NDArray[Any]
+    copies: NDArray[Any]
+    integers: NDArray[Any]
+    numbers: NDArray[Any]
+    constants: NDArray[Any]
+    hidden: int  # the register of outputs that are not shown yet
+    room: int
+    space: int
+    chunk: int
+
+
+@lru_cache(maxsize=256)
+def _layout(whole: Program, dtype: Any) -> _Layout:
+    program = with_eights(whole)
+    steps, history = program.steps, program.history
+    chunk = program.chunk
+    limits = np.finfo(dtype)
+    constants = np.array([1.0, np.nan, 100.0, limits.tiny, limits.max, *program.constants], dtype)
+    room = constants.size * STRIP
+    spare = room + max((_up(step.values[0]) for step in steps if step.op == "deviation"), default=0)
+    hidden = spare + chunk + LANES  # after the means and the lower bands that `deviation` has no use for
+    room = hidden + chunk + LANES
+    base, copies = _bases(program)
+    place, kept, free = [0] * len(steps), [], list[int]()
+    last = {arg.at: index for index, step in enumerate(steps) for arg in step.args}
+    last |= {end.at: len(steps) for _, end in program.outputs}
+    for index, step in enumerate(steps):
+        read = {arg.at for arg in step.args if arg.at >= 0}
+        ended = [place[at] for at in read if last[at] == index and not history[at] and not base[at]]
+        if step.is_map:  # it may write where it has read
+            free += ended
+        if not base[index]:
+            if history[index] or not free:
+                place[index] = room + _up(history[index])
+                room = place[index] + chunk + LANES
+                if history[index]:
+                    kept.append((place[index] - history[index], history[index]))
+            else:
+                place[index] = free.pop()
+        if not step.is_map:
+            free += ended
+
+    def at(operand: Operand) -> tuple[int, int, int]:
+        if operand.at >= 0:
+            return base[operand.at], place[operand.at] - operand.lag, 1
+        return 0, (4 - operand.at) * STRIP, 0
+
+    rows, laws = [], [index for index, step in enumerate(steps) if step.op in LOOPS]
+    law_of = {index: law for law, index in enumerate(laws)}
+    for index, step in enumerate(steps):
+        if step.op == "input":
+            continue
+        operands = [at(arg) for arg in step.args]
+        if step.op == "deviation":
+            operands.append((0, spare, 1))
+        if step.op == "log":  # of numbers between these
+            operands += [(0, 3 * STRIP, 0), (0, 4 * STRIP, 0)]
+        outside = base[index] or any(operand[0] for operand in operands)
+        operands += [(0, 0, 0)] * (3 - len(operands))
+        rows.append(
+            [
+                CODES.index(step.op),
+                base[index],
+                place[index],
+                *itertools.chain(*operands),
+                law_of.get(index, 0),
+                0,
+                int(bool(outside)),
+            ]
+        )
+    until = len(rows)
+    for index in range(len(rows) - 1, -1, -1):  # where each run of arithmetic ends
+        until = until if rows[index][OP] <= MIN_8 else index
+        rows[index][END] = until
+    return _Layout(
+        np.array(rows, np.int64).reshape(-1, OUTSIDE + 1),
+        np.array(kept, np.int64).reshape(-1, 2),
+        np.array([(series, place[step], out) for series, step, out in copies], np.int64).reshape(-1, 3),
+        np.array([_integers(steps[index], constants.itemsize) for index in laws], np.int64).reshape(-1, OWN),
+        np.array([_numbers(steps[index], dtype) for index in laws], dtype).reshape(-1, DECAYS + SEGMENTS + STRIDES),
+        constants,
+        hidden,
+        room,
+        max([SPACE, 3 * SEGMENTS, *(space_of(int(step.values[0])) for step in steps if step.op in WINDOWS)])
+        + 4 * LANES,
+        chunk,
+    )
+
+
+def _bases(program: Program) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """The base of each step's numbers, and the copies that the others need.
+
+    Arithmetic reads inputs and writes outputs where the caller has them, if nobody reads them with a lag and no loop
+    does. An output that other steps read stays in a register if rows have parts: what a part computes before its own
+    bars is not the caller's. The caller's series are the inputs and then the outputs.
+    """
+    steps, ends = program.steps, [end.at for _, end in program.outputs]
+    looped = {arg.at for step in steps if not step.is_map for arg in step.args}
+    read = {arg.at for step in steps for arg in step.args}
+    base, copies = [0] * len(steps), []
+    inputs = [index for index, step in enumerate(steps) if step.op == "input"]
+    for series, index in enumerate(inputs):
+        if program.history[index] or index in looped or index in ends:
+            copies.append((series, index, 0))
+        else:
+            base[index] = 1 + series
+    for series, index in enumerate(ends, start=len(inputs)):
+        direct = (steps[index].is_map or steps[index].op == "follow") and not program.history[index]
+        alone = index not in read or program.reach is None
+        if direct and alone and index not in looped and ends.count(index) == 1:
+            base[index] = 1 + series
+        else:
+            copies.append((series, index, 1))
+    return base, copies
+
+
+def _up(bars: float) -> int:
+    return -(-int(bars) // LANES) * LANES
+
+
+def _integers(step: Step, itemsize: int) -> list[int]:
+    if step.op in (*WINDOWS, "spread"):
+        return [int(step.values[0]), 0, 0, 0, 0]
+    if step.op in ("scan", "ratchet", "sar"):
+        return [0] * OWN
+    law = step.law
+    return [law.warm, law.valid, law.settled, look_back(law, itemsize), law.late]
+
+
+def _numbers(step: Step, dtype: Any) -> list[Any]:
+    numbers = [0.0] * (DECAYS + SEGMENTS + STRIDES)
+    if step.op in (*WINDOWS, "spread"):
+        numbers[SHARE] = windows.share(int(step.values[0]), dtype)
+    elif step.op == "sar":
+        numbers[BETA], numbers[FLAT] = step.values
+    elif step.op in ("follow", "strength"):
+        inclusive, strides = decays(step.law.beta, dtype)
+        numbers[BETA], numbers[WEIGHT], numbers[TINY] = (
+            step.law.beta,
+            step.law.first,
+            negligible(np.dtype(dtype).itemsize),
+        )
+        numbers[DECAYS:] = [*inclusive, *strides]
+    if step.op in ("cutler", "strength"):
+        numbers[FLAT] = step.values[-1]
+    return numbers
+
+
+def run(program: Program, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """The outputs (outputs, rows, time) of a program for inputs (rows, time) of one dtype; an input of one row serves
+    all rows."""
+    arrays = {name: np.ascontiguousarray(inputs[name]) for name in program.inputs}
+    rows, time = max(array.shape[0] for array in inputs.values()), next(iter(inputs.values())).shape[1]
+    dtype = next(iter(inputs.values())).dtype
+    layout, tiles = _layout(program, dtype), -(-time // TILE)
+    outputs = np.empty((len(program.outputs), rows, time), dtype)
+    given = [(array.ctypes.data, time if array.shape[0] > 1 else 0, 0, 0) for array in arrays.values()]
+    given += [(array.ctypes.data, time, 1, layout.hidden) for array in outputs]
+    # A row has several parts if there are fewer rows than cores and parts do not mostly repeat what others compute.
+    parts, reach = 1, 0
+    if program.reach is not None:
+        reach = -(-program.reach // layout.chunk) * layout.chunk
+        parts = max(1, min(tiles * TILE // max(4 * reach, 4 * layout.chunk), -(-4 * get_num_threads() // rows)))
+    tables = (
+        layout.table, layout.kept, np.array(given, np.int64).reshape(-1, 4), layout.copies, layout.integers,
+        layout.numbers, layout.constants, layout.room, layout.space,
+    )  # fmt: skip
+
+    def work(begin: int, end: int) -> None:
+        run_rows(*tables, time, layout.chunk, parts, reach, begin, end)
+
+    share(rows * parts, work, -(-WORTH // time) if parts == 1 else 1)
+    return outputs
