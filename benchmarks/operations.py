@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warpdesk_server.benchmarks import (
+    declared,
     dp_noise,
     federated_average,
     indicators,
@@ -38,6 +39,7 @@ from warpdesk_server.kernels.gpu.faults import NoDevice
 
 _ALL: tuple[Case, ...] = (
     *indicators.CASES,
+    *declared.CASES,
     *matmul.CASES,
     *monte_carlo.CASES,
     *dp_noise.CASES,
