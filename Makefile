@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo check test lint types kernels sanitize soak chaos bench peers release-check audit locks dashboards tables test-gpu bench-gpu
+.PHONY: help install run demo check test lint types kernels sanitize soak chaos bench peers release-check audit locks dashboards tables indicators test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -37,7 +37,7 @@ install: $(RUN) ## install what the service needs into .venv
 run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/warpdesk serve --port $${PORT:-8000}
 
-demo: $(DEMO) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
+demo: $(DEMO) ## send one job of each kind of operation over HTTP on real prices; prints a table, saves demo.png
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
 # Bytecode is kept in any case: without it each run compiles the tests and what they start again, for minutes.
@@ -93,6 +93,9 @@ dashboards: $(DEV) ## write what is made from others: dashboards, rules of Kuber
 	@$(BIN)/python deploy/grafana/build.py
 	@$(BIN)/python deploy/kubernetes/write_rules.py
 	@$(BIN)/python -m deploy.prometheus.write_reference
+
+indicators: $(DEV) ## write docs/reference/indicators.md from the declared indicators
+	@$(BIN)/python docs/write_indicators.py
 
 tables: $(DEV) ## write the tables of docs/benchmarks.md from benchmarks/results
 	@$(BIN)/python docs/write_tables.py

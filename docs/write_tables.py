@@ -66,7 +66,15 @@ def _milliseconds(row: Row) -> float:
 
 
 def operations() -> str:
-    rows, lines = result("operations"), []
+    return _beside_peers("operations")
+
+
+def indicators() -> str:
+    return _beside_peers("indicators")
+
+
+def _beside_peers(name: str) -> str:
+    rows, lines = result(name), []
     own = {(row["operation"], row["case"]): _milliseconds(row) for row in rows if row["what"] == "compute"}
     for row in rows:
         if row["what"] == "peer":
@@ -74,7 +82,7 @@ def operations() -> str:
             times = own[row["operation"], row["case"]], beside, row["threads"], _milliseconds(row)
             lines.append([f"`{row['operation']}`", row["case"], *times, row["ratio"]])
     header = ["operation", "case", "p50, ms", "beside", "its threads", "its p50, ms", "ratio"]
-    return table(header, lines) + origin("operations")
+    return table(header, lines) + origin(name)
 
 
 def accuracy() -> str:
@@ -307,7 +315,19 @@ def _fact(value: object) -> object:
 TABLES: dict[str, Callable[[], str]] = {
     one.__name__: one
     for one in (
-        *(operations, accuracy, latency, latency_after_rest, throughput, batches, ingest, faults, health, scrape),
+        *(
+            operations,
+            indicators,
+            accuracy,
+            latency,
+            latency_after_rest,
+            throughput,
+            batches,
+            ingest,
+            faults,
+            health,
+            scrape,
+        ),
         *(start, ledger, secagg_round, instrumentation, overload, streams, chaos, attacks, soak),
     )
 }

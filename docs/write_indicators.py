@@ -1,0 +1,105 @@
+"""Write the lists of docs/reference/indicators.md from the declared indicators: `make indicators`.
+
+A list stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a key of TABLES. The words around it are
+written by hand.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.indicators.declared import DECLARED, INDICATORS
+from warpdesk_server.kernels.indicators.expression import own_functions
+from warpdesk_server.kernels.operation import Operation
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "reference" / "indicators.md"
+_TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_GROUPS = {
+    "averages": "Averages and bands",
+    "oscillators": "Momentum and oscillators",
+    "volatility": "Volatility",
+    "volume": "Volume",
+    "rolling": "Statistics and signals",
+    "candlesticks": "Candlesticks",
+}
+
+
+def written(page: str) -> str:
+    """The page with each part that is made from declarations made anew."""
+    return _TABLE.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", page)
+
+
+def _indicators() -> str:
+    parts = []
+    for module, title in _GROUPS.items():
+        own = [each for each in DECLARED if INDICATORS[each.name].build.__module__.endswith(f".{module}")]
+        parts += [f"## {title}\n", *(_described(operation) for operation in own)]
+    return "\n".join(parts)
+
+
+def _described(operation: Operation) -> str:
+    inputs = ", ".join(f"`{each.name}`" for each in operation.inputs)
+    lines = [f"### `{operation.name}`\n", f"{operation.summary}\n", f"Inputs: {inputs}.\n"]
+    schema: dict[str, Any] = operation.params.model_json_schema()["properties"]
+    rows = [
+        f"| `{name}` | {_default(field)} | {_range(field)} | {field.get('description', '')} |"
+        for name, field in schema.items()
+        if name != "nan_policy"
+    ]
+    if rows:
+        lines += ["| parameter | default | values | |", "|---|---|---|---|", *rows, ""]
+    first = INDICATORS[operation.name].program(operation.params(**operation.example.params), 8).first
+    lines += ["| output | | first bar in the example |", "|---|---|---|"]
+    for output in operation.outputs:
+        doc = output.doc.removesuffix("; of the inputs' shape and dtype").replace("|", "\\|")
+        lines.append(f"| `{output.name}` | {doc} | {first[output.name]} |")
+    example = ", ".join(f"{name} {json.dumps(value)}" for name, value in operation.example.params.items())
+    lines += ["", f"Example: {example or 'the defaults'}.\n"]
+    return "\n".join(lines)
+
+
+def _default(field: dict[str, Any]) -> str:
+    return f"`{json.dumps(field['default'])}`" if "default" in field else "required"
+
+
+def _range(field: dict[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+    if "const" in field:
+        return f"`{json.dumps(field['const'])}`"
+    if field.get("type") == "boolean":
+        return "`true`, `false`"
+    low = f"{field['minimum']:,}" if "minimum" in field else f"above {field.get('exclusiveMinimum', 0):,}"
+    return f"{low} to {field['maximum']:,}"
+
+
+def _expressions() -> str:
+    rows = [
+        f"| `{name}` | {', '.join(f'`{each}`' for each in series)} | {', '.join(f'`{each}`' for each in params)} |"
+        for name, series, params in own_functions()
+    ]
+    return "\n".join(["| `op` | series | parameters |", "|---|---|---|", *rows, ""])
+
+
+def _twins() -> str:
+    rows = []
+    for operation in OPERATIONS.values():
+        for twin in operation.same_as:
+            own = [name for name in twin.outputs if len(operation.outputs) > 1]
+            fixed = [f"`{name}` {json.dumps(value)}" for name, value in twin.fixed.items()]
+            theirs = [f"their `{name}` {value}" for name, value in twin.theirs.items()]
+            outputs = f" ({', '.join(f'`{name}`' for name in own)})" if own else ""
+            rows.append((twin.function, f"`{operation.name}`{outputs}", ", ".join(fixed + theirs)))
+    lines = [f"| `{function}` | {ours} | {words} |" for function, ours, words in sorted(rows)]
+    return "\n".join(["| TA-Lib | here | with |", "|---|---|---|", *lines, ""])
+
+
+TABLES: dict[str, Callable[[], str]] = {"indicators": _indicators, "expressions": _expressions, "talib": _twins}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text()))
