@@ -59,7 +59,7 @@ class Link:
         self._links.add(task)
         try:
             if self.up:
-                back, forth = await asyncio.open_connection(*self._target)
+                back, forth = await self._opened()
                 sides = {
                     asyncio.create_task(self._pass(reader, forth)),
                     asyncio.create_task(self._pass(back, writer, True)),
@@ -76,6 +76,16 @@ class Link:
         finally:
             self._links.discard(task)
             writer.transport.abort()
+
+    async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the target; one that is made while this is canceled is ended."""
+        opening = asyncio.create_task(asyncio.open_connection(*self._target))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                (await opening)[1].transport.abort()
+            raise
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: bool = False) -> None:
         with suppress(OSError):
