@@ -704,7 +704,7 @@ def candlestick(
     low: Node,
     close: Node,
     *,
-    pattern: _NAMES,
+    pattern: Annotated[_NAMES, Field(description="the pattern that is looked for")],
     penetration: Annotated[
         float,
         Field(

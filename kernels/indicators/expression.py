@@ -8,6 +8,7 @@ of that operation. All indicators are operations, named like theirs; one with se
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -229,6 +230,12 @@ class _Reader:
         fields = dict(written)
         function = self._function(fields.pop("op", None), at)
         args = [self._argument(function, name, fields, at) for name in function.args]
+        own = function.params.model_fields if function.params else {}
+        unknown = next((name for name in fields if name not in own and name != "nan_policy"), None)
+        if unknown is not None:
+            names = ", ".join([*function.args, *(name for name in own if name != "nan_policy")])
+            pointer = f"{at}/{str(unknown)[:80]}"
+            raise refuse(pointer, f"{written['op']} has no field {str(unknown)[:80]!r}; it has {names}")
         return self._built(function, args, fields, at)
 
     def _named(self, name: str, at: str) -> Node:
@@ -252,7 +259,8 @@ class _Reader:
         if op in _FUNCTIONS:
             return _FUNCTIONS[op]
         several = [name for name in _FUNCTIONS if name.partition(".")[0] == op.partition(".")[0]]
-        hint = f"; there are {', '.join(several)}" if several else ""
+        near = several or get_close_matches(op[:80].lower(), _FUNCTIONS, n=5)
+        hint = f"; there are {', '.join(near)}" if several else f"; near are {', '.join(near)}" if near else ""
         raise refuse(f"{at}/op", f"there is no operation {op[:80]!r}{hint}")
 
     def _argument(self, function: _Function, name: str, fields: dict[str, Any], at: str) -> Node:

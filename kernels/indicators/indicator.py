@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, create_model
+from pydantic.fields import FieldInfo
 
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.indicators import algebra, spec
@@ -67,7 +68,11 @@ class Indicator:
         """The outputs' nodes. Raises InvalidRequest for parameters that do not fit each other."""
         given = {name: value for name, value in params if name != "nan_policy"}
         built = self.build(*(algebra.series(each.name) for each in self.operation.inputs), **given)
-        return built if isinstance(built, dict) else {self.operation.outputs[0].name: built}
+        names = [output.name for output in self.operation.outputs]
+        found = built if isinstance(built, dict) else {names[0]: built}
+        if list(found) != names:
+            raise TypeError(f"{self.name} returned {', '.join(found)} and declares {', '.join(names)}")
+        return found
 
     def program(self, params: Any, itemsize: int) -> Program:
         return _program(self.name, json.dumps(params.model_dump(exclude={"nan_policy"}), sort_keys=True), itemsize)
@@ -123,7 +128,7 @@ def indicator(
         name, signature = build.__name__, inspect.signature(build)
         hints = get_type_hints(build, include_extras=True)
         inputs = tuple(
-            Input(each.name, f"{INPUTS[each.name]}, shape (time) or (assets, time), oldest first",
+            Input(each.name, f"{INPUTS.get(each.name, 'no known input')}, shape (time) or (assets, time), oldest first",
                   ("float64", "float32"), (1, 2), nan=True)
             for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
         )  # fmt: skip
@@ -132,6 +137,7 @@ def indicator(
             for each in signature.parameters.values()
             if each.kind is each.KEYWORD_ONLY
         }
+        _require_whole(name, inputs, fields, tuple(outputs), example or {})
         model = create_model(_title(name), __base__=Params, **fields, nan_policy=(spec.Gaps, "window"))
         operation = Operation(
             name=name,
@@ -156,6 +162,29 @@ def indicator(
         return build
 
     return declare
+
+
+def _require_whole(
+    name: str,
+    inputs: Sequence[Input],
+    fields: Mapping[str, Any],
+    outputs: Sequence[str],
+    example: Mapping[str, Any],
+) -> None:
+    """Raise TypeError for a declaration that lacks something, with what it lacks."""
+    if unknown := [each.name for each in inputs if each.name not in INPUTS]:
+        raise TypeError(f"{name}: there is no input {', '.join(unknown)}; there are {', '.join(INPUTS)}")
+    if not inputs or not outputs:
+        raise TypeError(f"{name} needs an input (a positional parameter) and a description of each output")
+    for field_name, (hint, default) in fields.items():
+        found = FieldInfo.from_annotation(hint)
+        bounds = {type(each).__name__ for each in found.metadata}
+        if found.description is None:
+            raise TypeError(f"{name}: {field_name} needs Annotated[..., Field(description=...)]")
+        if found.annotation in (int, float) and not ({"Ge", "Gt"} & bounds and {"Le", "Lt"} & bounds):
+            raise TypeError(f"{name}: {field_name} needs Field(ge=..., le=...)")
+        if default is ... and field_name not in example:
+            raise TypeError(f"{name}: {field_name} has no default, so `example` needs it")
 
 
 def require_below(fast: int, slow: int) -> None:

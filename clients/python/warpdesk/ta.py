@@ -8,8 +8,8 @@
     ta.outputs(result)["signal"]
 
 Every operation of expressions is a function here: `ta.rsi(ta.close, 14)`. Series come first and are `of`, or `a` and
-`b`; a number after them is the period. Indicators take their inputs by name, and from the request if they are not
-given. An output of one with several is named: `ta.macd.signal()`.
+`b`; a number after them is the period. Indicators of several inputs take them by name, `ta.atr(high=x, period=14)`,
+and from the request if they are not given. An output of one with several is named: `ta.macd.signal()`.
 """
 
 from collections.abc import Mapping
@@ -40,6 +40,11 @@ class Series:
 
     def __init__(self, written: "str | Mapping[str, Any]") -> None:
         self._written = written
+
+    def __repr__(self) -> str:
+        return f"Series({self._written!r})"
+
+    __array_ufunc__ = None  # an array is no operand: NumPy then asks __radd__ and so on, which refuse it
 
     def __add__(self, other: "Series | float") -> "Series":
         return _operation("add", a=self, b=other)
@@ -110,6 +115,9 @@ class Operation:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def __repr__(self) -> str:
+        return f"ta.{self._name}"
+
     def __getattr__(self, output: str) -> "Operation":
         if output.startswith("_"):
             raise AttributeError(output)
@@ -139,9 +147,21 @@ def lag(of: Series, bars: int = 1) -> Series:
     return _operation("lag", of=of, bars=bars)
 
 
-def expression(**wanted: "Series | float") -> dict[str, Any]:
+def change(of: Series, bars: int = 1) -> Series:
+    """The series less itself `bars` bars ago."""
+    return _operation("change", of=of, bars=bars)
+
+
+def latch(value: Series, when: Series) -> Series:
+    """The value at the last bar at which `when` was not 0."""
+    return _operation("latch", value=value, when=when)
+
+
+def expression(nan_policy: str | None = None, **wanted: "Series | float") -> dict[str, Any]:
     """The params of the operation `expression` for some outputs; what is used twice is written once, in `let`."""
     uses: dict[int, int] = {}
+    for name, each in wanted.items():
+        wanted[name] = _plain(each)
     for each in wanted.values():
         if isinstance(each, Series):
             _count(each, uses)
@@ -163,7 +183,8 @@ def expression(**wanted: "Series | float") -> dict[str, Any]:
         return names[id(value)]
 
     outputs = {name: written(each) for name, each in wanted.items()}
-    return {"let": let, "outputs": outputs} if let else {"outputs": outputs}
+    policy = {} if nan_policy is None else {"nan_policy": nan_policy}
+    return {"let": let, "outputs": outputs, **policy} if let else {"outputs": outputs, **policy}
 
 
 def outputs(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +201,18 @@ def _count(series: Series, uses: dict[int, int]) -> None:
 
 
 def _operation(op: str, **fields: Any) -> Series:
-    return Series({"op": op, **fields})
+    return Series({"op": op, **{name: _plain(value) for name, value in fields.items()}})
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON can hold it. Raises TypeError for an operation that was not called, and for an array."""
+    if isinstance(value, Operation):
+        raise TypeError(f"{value!r} is an operation; call it: {value!r}()")
+    if hasattr(value, "tolist"):  # NumPy
+        if getattr(value, "shape", ()):
+            raise TypeError("an array is no operand; name it ta.a to ta.h, and send it as that input")
+        return value.tolist()
+    return value
 
 
 def __getattr__(name: str) -> Any:

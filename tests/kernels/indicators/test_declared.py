@@ -14,8 +14,10 @@ from tests.kernels.indicators.definition import evaluate
 from warpdesk import ta
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.indicators.algebra import Node, lag
 from warpdesk_server.kernels.indicators.declared import DECLARED, INDICATORS
 from warpdesk_server.kernels.indicators.expression import EXPRESSION
+from warpdesk_server.kernels.indicators.indicator import Bars, indicator
 from warpdesk_server.kernels.operation import Operation, SameAs
 from warpdesk_server.kernels.problems import InvalidRequest
 
@@ -187,17 +189,32 @@ def test_after_a_gap_only_as_many_bars_change_as_its_reach_says(operation: Opera
         assert gap[name][0, bar + reach + 1 :].tobytes() == clean[name][0, bar + reach + 1 :].tobytes(), name
 
 
-def test_the_readme_counts_indicators_and_functions_of_talib() -> None:
-    functions = {twin.function for operation in OPERATIONS.values() for twin in operation.same_as}
-    words = (ROOT / "README.md").read_text()
-    assert f"| {len(DECLARED)} more: `macd`" in words
-    assert f"; {len(functions)} of its 201 functions to 1e-9" in words
-
-
 def test_the_page_of_indicators_is_made_from_the_declarations() -> None:
     script = runpy.run_path(str(ROOT / "docs" / "write_indicators.py"))
     page = (ROOT / "docs/reference/indicators.md").read_text()
     assert script["written"](page) == page, "`make indicators` writes it anew"
+    readme = (ROOT / "README.md").read_text()
+    assert script["counted"](readme) == readme, "`make indicators` writes it anew"
+
+
+def test_a_declaration_that_lacks_something_is_refused_with_what_it_lacks() -> None:
+    def wild(close: Node, *, percent: float = 2.5) -> Node:
+        return close * percent
+
+    def odd(prices: Node) -> Node:
+        return prices
+
+    def bare(close: Node, *, period: Bars) -> Node:
+        return lag(close, period)
+
+    for build, problem in (
+        (wild, r"wild: percent needs Annotated\[..., Field\(description=...\)\]"),
+        (odd, "odd: there is no input prices; there are open, high"),
+        (bare, "bare: period has no default, so `example` needs it"),
+    ):
+        with pytest.raises(TypeError, match=problem):
+            indicator("A test.", out="out")(build)
+    assert not {"wild", "odd", "bare"} & set(INDICATORS)
 
 
 def test_inputs_that_are_not_alike_are_refused() -> None:

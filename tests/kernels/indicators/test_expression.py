@@ -134,6 +134,17 @@ def test_the_builder_writes_what_is_used_twice_once() -> None:
     assert ta.expression(x=ta.max(ta.close, 3.0))["outputs"]["x"] == {"op": "max", "a": "close", "b": 3.0}
     assert ta.expression(x=ta.close == 3.0)["outputs"]["x"] == {"op": "eq", "a": "close", "b": 3.0}
     assert ta.expression(x=3.0)["outputs"] == {"x": 3.0}
+    assert ta.expression(x=ta.change(ta.close, 3), nan_policy="skip") == {
+        "outputs": {"x": {"op": "change", "of": "close", "bars": 3}},
+        "nan_policy": "skip",
+    }
+    assert ta.expression(x=ta.sma(ta.close, np.int64(20)))["outputs"]["x"]["period"] == 20
+    with pytest.raises(TypeError, match=r"ta.macd.macd is an operation; call it: ta.macd.macd\(\)"):
+        ta.expression(x=ta.macd.macd)
+    with pytest.raises(TypeError, match="an array is no operand"):
+        ta.close + np.ones(3)
+    with pytest.raises(TypeError, match="an array is no operand"):
+        np.ones(3) + ta.close
     with pytest.raises(TypeError, match="ema got of twice"):
         ta.ema(ta.close, 3, of=ta.high)
 
@@ -150,7 +161,12 @@ def _chain(length: int, op: str = "sum", period: int = 2) -> dict[str, Any]:
         ({"outputs": {"x": {"op": "macd"}}}, "/params/outputs/x/op", "there are macd.macd, macd.signal"),
         ({"outputs": {"x": {"op": "sma", "of": "close"}}}, "/params/outputs/x/period", "'period' is required"),
         ({"outputs": {"x": {"op": "sum", "period": 3}}}, "/params/outputs/x/of", "the field 'of' is required"),
-        ({"outputs": {"x": {"op": "neg", "of": "close", "by": 1}}}, "/params/outputs/x/by", "there is no field 'by'"),
+        (
+            {"outputs": {"x": {"op": "neg", "of": "close", "by": 1}}},
+            "/params/outputs/x/by",
+            "neg has no field 'by'; it has of",
+        ),
+        ({"outputs": {"x": {"op": "rsii", "of": "close"}}}, "/params/outputs/x/op", "near are rsi"),
         ({"outputs": {"x": {"op": "sma", "of": "close", "period": 2.5}}}, "/params/outputs/x/period", "an integer"),
         ({"outputs": {"x": {"op": "lag", "of": "close", "bars": -1}}}, "/params/outputs/x/bars", "at least 0, got -1"),
         ({"outputs": {"x": {"op": "neg", "of": {"op": "neg", "of": "y"}}}}, "/params/outputs/x/of/of", "series 'y'"),
