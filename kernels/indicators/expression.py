@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, create_model
 
@@ -20,10 +20,10 @@ from warpdesk_server.kernels.indicators import indicator, spec
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.bars import BARS
 from warpdesk_server.kernels.indicators.declared import INDICATORS
-from warpdesk_server.kernels.indicators.indicator import Bars, TwoBars
+from warpdesk_server.kernels.indicators.indicator import Bars
 from warpdesk_server.kernels.indicators.plan import Program, TooManySteps, plan
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
-from warpdesk_server.kernels.params import EXACT, Params
+from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
 
 MOST_NODES = 64
@@ -71,9 +71,7 @@ def _params(**fields: Any) -> type[Params]:
 
 
 _PERIOD = _params(period=(Bars, ...))
-_LONGER = _params(period=(TwoBars, ...))
 _LAG = _params(bars=(Annotated[int, Field(ge=0, le=spec.LONGEST_PERIOD)], 1))
-_WIDTH = Annotated[float, Field(gt=0, le=1e6)]
 
 
 def _two(build: Callable[[Node, Node], Node]) -> _Function:
@@ -88,11 +86,11 @@ def _window(build: Callable[..., Node], params: type[Params] = _PERIOD) -> _Func
     return _Function(("of",), params, build)
 
 
-def _indicator(build: Callable[..., Node], params: type[Params] = _PERIOD) -> _Function:
+def _indicator(build: Callable[..., Node], params: type[Params]) -> _Function:
     return _Function(("close",), params, build, own=True)
 
 
-def _flat(value: Any) -> float:
+def _flat(value: Any) -> float:  # always the same NaN object, so that equal nodes are found equal
     return math.nan if value == "nan" else float(value)
 
 
@@ -103,8 +101,6 @@ def _band(side: int) -> Callable[..., Node]:
 
     return build
 
-
-_BANDS = _params(period=(Bars, 20), width=(_WIDTH, 2.0))
 
 _FUNCTIONS: dict[str, _Function] = {
     "add": _two(lambda x, y: x + y),
@@ -136,8 +132,8 @@ _FUNCTIONS: dict[str, _Function] = {
     "latch": _Function(("value", "when"), None, lambda value, when: a.latch(value, a.where(when, 1, 0))),
     "lag": _Function(("of",), _LAG, lambda of, bars: a.lag(of, bars)),
     "change": _Function(("of",), _LAG, lambda of, bars: a.change(of, bars)),
-    "sma": _indicator(a.mean),
-    "ema": _indicator(a.ema, _params(period=(Bars, ...), convention=(Literal["talib", "tradingview"], "talib"))),
+    "sma": _indicator(a.mean, spec.Sma),
+    "ema": _indicator(a.ema, spec.Ema),
     "sum": _window(a.sum_over),
     "std": _window(a.deviation),
     "highest": _window(a.highest),
@@ -146,15 +142,11 @@ _FUNCTIONS: dict[str, _Function] = {
     "since_lowest": _window(a.since_lowest),
     "rsi": _indicator(
         lambda close, period, convention, flat: a.strength(close, period, convention, _flat(flat)),
-        _params(
-            period=(TwoBars, ...),
-            convention=(Literal["talib", "tradingview", "cutler", "ema"], "talib"),
-            flat=(Annotated[Literal[0, 50, 100, "nan"], EXACT], 50),
-        ),
+        spec.Rsi,
     ),
-    "bollinger.upper": _indicator(_band(1), _BANDS),
-    "bollinger.middle": _indicator(lambda close, period, width: a.mean(close, period), _BANDS),  # noqa: ARG005
-    "bollinger.lower": _indicator(_band(-1), _BANDS),
+    "bollinger.upper": _indicator(_band(1), spec.Bollinger),
+    "bollinger.middle": _indicator(lambda close, period, width: a.mean(close, period), spec.Bollinger),  # noqa: ARG005
+    "bollinger.lower": _indicator(_band(-1), spec.Bollinger),
 }
 
 
@@ -180,7 +172,11 @@ def own_functions() -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     """The operations of expressions that are not declared indicators: their names, series and parameters."""
     declared = {name for name in _FUNCTIONS if name.partition(".")[0] in INDICATORS}
     return [
-        (name, each.args, tuple(each.params.model_fields) if each.params else ())
+        (
+            name,
+            each.args,
+            tuple(field for field in each.params.model_fields if field != "nan_policy") if each.params else (),
+        )
         for name, each in _FUNCTIONS.items()
         if name not in declared
     ]
@@ -331,9 +327,7 @@ def check(params: Expression, infos: Mapping[str, ArrayInfo]) -> None:
         )
     for name, first in program.first.items():
         if first >= info.shape[-1]:
-            raise refuse(
-                f"/params/outputs/{name}", f"{name} has its first number at bar {first}, got {info.shape[-1]} bars"
-            )
+            raise refuse(f"/params/outputs/{name}", f"{name} needs at least {first + 1} bars, got {info.shape[-1]}")
 
 
 def _cost(params: Expression, infos: Mapping[str, ArrayInfo]) -> Cost:
@@ -368,7 +362,7 @@ _CLOSE = {"data": BARS["close"], "dtype": "float64"}
 
 EXPRESSION = Operation(
     name="expression",
-    compile_seconds=12,
+    compile_seconds=indicator.COMPILE_SECONDS,
     summary="Several indicators in one request, or new ones: a graph of series as JSON.",
     package="warpdesk_server.kernels.indicators",
     params=Expression,

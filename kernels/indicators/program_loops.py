@@ -451,25 +451,24 @@ def run_rows(  # type: ignore[no-untyped-def]
                             min(TILE, count - tile), moved(to, tile), far[10 * law], scratch, zero, one,
                         )  # fmt: skip
                 else:
-                    decay = law_at
-                    inclusive, strides = moved(decay, DECAYS), moved(decay, DECAYS + SEGMENTS)
+                    inclusive, strides = moved(law_at, DECAYS), moved(law_at, DECAYS + SEGMENTS)
                     for tile in range(at // TILE, -(-(at + count) // TILE)):
                         if op == FOLLOW:
                             counts[law] = ema_tile(
-                                moved(a, -at), moved(to, -at), time, tile, True, counts[law], decay[BETA],
+                                moved(a, -at), moved(to, -at), time, tile, True, counts[law], law_at[BETA],
                                 integers[law, WARM], integers[law, VALID], integers[law, SETTLED], integers[law, LATE],
                                 one, inclusive, strides, integers[law, LOOK_BACK], tiles, scratch, segments_at,
                                 moved(ends_at, 3 * tiles * law), moved(far_at, 10 * law),
                             )  # fmt: skip
                             continue
                         counts[law], held = rsi_tile(
-                            moved(a, -at), moved(to, -at), time, tile, True, counts[law], decay[BETA],
-                            integers[law, WARM], integers[law, VALID], integers[law, SETTLED], decay[WEIGHT], one,
-                            hundred, decay[TINY], inclusive, strides, integers[law, LOOK_BACK], tiles,
+                            moved(a, -at), moved(to, -at), time, tile, True, counts[law], law_at[BETA],
+                            integers[law, WARM], integers[law, VALID], integers[law, SETTLED], law_at[WEIGHT], one,
+                            hundred, law_at[TINY], inclusive, strides, integers[law, LOOK_BACK], tiles,
                             scratch, segments_at, moved(ends_at, 3 * tiles * law), moved(far_at, 10 * law),
                         )  # fmt: skip
                         if held:
-                            carry_held(moved(to, -at), tile * TILE, time, decay[FLAT])
+                            carry_held(moved(to, -at), tile * TILE, time, law_at[FLAT])
                 step += 1
             for k in range(copies.shape[0]):
                 if copies[k, 2] and at >= own:

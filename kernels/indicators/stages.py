@@ -62,7 +62,7 @@ def stages(program: Program, itemsize: int) -> Stages:
         for arg in step.args:
             if arg.at >= 0 and stage_of.get(arg.at, -1) != stage_of.get(index, -1):
                 last[arg.at] = max(last.get(arg.at, -1), stage_of[index])
-    last |= {end.at: len(cut) for _, end in program.outputs if end.at >= 0}
+    last |= {end.at: len(cut) for _, end in program.outputs}
     free: list[int] = []
     used = 0
     register: dict[int, int] = {}

@@ -179,7 +179,11 @@ def _chain(length: int, op: str = "sum", period: int = 2) -> dict[str, Any]:
         ({"outputs": {"x": {"op": "macd.signal", "fast": 30}}}, "/params/outputs/x/fast", "fast should be below slow"),
         ({"outputs": {"x": {"op": "atr", "nan_policy": "skip"}}}, "/params/outputs/x/nan_policy", "by its own"),
         ({"outputs": {"x": {"op": "atr"}}}, "/inputs/high", "no such input"),
-        ({"outputs": {"x": {"op": "sma", "of": "close", "period": 301}}}, "/params/outputs/x", "at bar 300, got 300"),
+        (
+            {"outputs": {"x": {"op": "sma", "of": "close", "period": 301}}},
+            "/params/outputs/x",
+            "x needs at least 301 bars, got 300",
+        ),
         ({"let": _chain(65), "outputs": {"x": "close"}}, "/params/let", "at most 64 items"),
         (
             {"let": _chain(64), "outputs": {"x": {"op": "neg", "of": "x1"}}},
