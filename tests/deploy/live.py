@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import redis
@@ -73,9 +73,13 @@ def give_redis_a_limit(home: Path) -> None:
 
 
 class Load:
-    """Jobs of every operation on both backends, one after another in a few threads, until it is left."""
+    """Jobs of every operation on both backends, one after another in a few threads, until it is left; of operations
+    that the page counts as one, the last stands for all."""
 
-    WORK = tuple(itertools.product(OPERATIONS, ("gpu", "cpu")))
+    COUNTED: ClassVar = {
+        operation.counted_as or name: name for name, operation in OPERATIONS.items()
+    }  # on the page: name
+    WORK = tuple(itertools.product(COUNTED.values(), ("gpu", "cpu")))
     PAUSE = 0.03  # seconds of a thread between two jobs
 
     def __init__(self, url: str, threads: int = 2) -> None:
