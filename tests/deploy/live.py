@@ -76,9 +76,7 @@ class Load:
     """Jobs of every operation on both backends, one after another in a few threads, until it is left; of operations
     that the page counts as one, the last stands for all."""
 
-    COUNTED: ClassVar = {
-        operation.counted_as or name: name for name, operation in OPERATIONS.items()
-    }  # on the page: name
+    COUNTED: ClassVar = {operation.counted_as or name: name for name, operation in OPERATIONS.items()}
     WORK = tuple(itertools.product(COUNTED.values(), ("gpu", "cpu")))
     PAUSE = 0.03  # seconds of a thread between two jobs
 
