@@ -359,16 +359,46 @@ def _slide(register, history, chunk):  # type: ignore[no-untyped-def]
         register[i] = register[i + chunk]
 
 
+@njit(error_model="numpy")
+def _exchange(state, registers, kept, counts, integers, far, ends, tiles, tile, back):  # type: ignore[no-untyped-def]
+    """Write what a row's later bars need to a state, before a tile that begins a chunk; or read it `back`."""
+    for k in range(kept.shape[0]):
+        state = _exchanged(state, moved(registers, kept[k, 0]), kept[k, 1], back)
+    for law in range(integers.shape[0]):
+        if back:
+            counts[law] = np.int64(state[0])
+        else:
+            state[0] = counts[law]
+        state = _exchanged(moved(state, 1), moved(far, 10 * law), 10, back)
+        earlier = integers[law, LOOK_BACK]
+        for table in range(3 * law, 3 * law + 3):
+            known = min(earlier, tile)
+            _exchanged(state, moved(ends, table * tiles + tile - known), known, back)
+            state = moved(state, earlier)
+
+
+@njit(error_model="numpy")
+def _exchanged(state, numbers, count, back):  # type: ignore[no-untyped-def]
+    """Write numbers to a state, or read them back; returns where the next are."""
+    if back:
+        _copy(state, numbers, count)
+    else:
+        _copy(numbers, state, count)
+    return moved(state, count)
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def run_rows(  # type: ignore[no-untyped-def]
-    table, kept, given, copies, integers, numbers, constants, room, space_room, time, chunk, parts, reach, begin, end
-):
+    table, kept, given, copies, integers, numbers, constants, room, space_room, states, first, time, chunk, parts,
+    reach, begin, end,
+):  # fmt: skip
     """Run a program over the tasks `begin` to `end`: the rows, each in `parts` parts.
 
     `kept` has place and length of the bars that each register keeps from chunk to chunk. `given` has the caller's
     series, inputs and then outputs: the address of bar 0 of row 0, the numbers from row to row, whether it is an
     output, and a register for an output that is not shown yet. `copies` are those between series and registers: the
-    series, the register, and whether it is copied out.
+    series, the register, and whether it is copied out. Where `states` has numbers for each row, rows go on from them
+    at bar `first`, and they become those after the last whole chunk.
     """
     one = constants[0]
     zero, nan, hundred = one - one, constants[1], constants[2]
@@ -383,6 +413,7 @@ def run_rows(  # type: ignore[no-untyped-def]
     segments_at, ends_at, far_at, numbers_at = pointer(segments), pointer(ends), pointer(far), pointer(numbers)
     bases, itemsize = np.empty(given.shape[0] + 1, np.int64), constants.itemsize
     bases[0] = file.ctypes.data
+    states_at = pointer(states)
     spare, bases_at, rows_at = moved(scratch, space_room - 4 * LANES), pointer(bases), pointer(table)
     for k in range(constants.size):
         for i in range(STRIP):
@@ -390,7 +421,7 @@ def run_rows(  # type: ignore[no-untyped-def]
     for task in range(begin, end):
         row, part = task // parts, task % parts
         own, stop = part * tiles // parts * TILE, min((part + 1) * tiles // parts * TILE, time)
-        start = max(0, own - reach)
+        start = max(first, own - reach)
         for k in range(kept.shape[0]):
             for i in range(kept[k, 1]):
                 registers[kept[k, 0] + i] = nan
@@ -398,10 +429,13 @@ def run_rows(  # type: ignore[no-untyped-def]
             counts[law] = 0
             begin_state(moved(far_at, 10 * law), one)
             begin_state(moved(far_at, 10 * law + 5), one)
+        if first:
+            state = moved(states_at, row * states.shape[1])
+            _exchange(state, registers, kept, counts, integers, far_at, ends_at, tiles, first // TILE, True)
         for at in range(start, stop, chunk):
             count = min(chunk, stop - at)
             for k in range(given.shape[0]):
-                bases[1 + k] = given[k, 0] + (given[k, 1] * row + at) * itemsize
+                bases[1 + k] = given[k, 0] + (given[k, 1] * row + at - first) * itemsize
                 if given[k, 2] and at < own:
                     bases[1 + k] = bases[0] + given[k, 3] * itemsize
             for k in range(copies.shape[0]):
@@ -475,7 +509,10 @@ def run_rows(  # type: ignore[no-untyped-def]
                     _copy(moved(registers, copies[k, 1]), addressed(registers, bases[1 + copies[k, 0]]), count)
             for k in range(kept.shape[0]):
                 _slide(moved(registers, kept[k, 0]), kept[k, 1], chunk)
-    keep_alive(file, space, edges, counts, segments, ends, far, numbers, bases, table)
+            if states.shape[1] and at + chunk <= stop:
+                state, tile = moved(states_at, row * states.shape[1]), (at + chunk) // TILE
+                _exchange(state, registers, kept, counts, integers, far_at, ends_at, tiles, tile, False)
+    keep_alive(file, space, edges, counts, segments, ends, far, numbers, bases, table, states)
 
 
 @dataclass(frozen=True)
@@ -492,6 +529,11 @@ class _Layout:
     room: int
     space: int
     chunk: int
+
+    @property
+    def state(self) -> int:
+        """The numbers of a row's state (`_exchange`)."""
+        return int(self.kept[:, 1].sum() + 11 * len(self.integers) + 3 * self.integers[:, LOOK_BACK].sum())
 
 
 @lru_cache(maxsize=256)
@@ -631,9 +673,15 @@ def _numbers(step: Step, dtype: Any) -> list[Any]:
     return numbers
 
 
-def run(program: Program, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+def run(
+    program: Program, inputs: Mapping[str, NDArray[Any]], states: NDArray[Any] | None = None, first: int = 0
+) -> NDArray[Any]:
     """The outputs (outputs, rows, time) of a program for inputs (rows, time) of one dtype; an input of one row serves
-    all rows."""
+    all rows.
+
+    With `states` (rows, numbers) the inputs begin at the bar `first` of their rows, which begins a chunk. Rows go on
+    from their states, if it is not the first of all, and these become the states after the last whole chunk.
+    """
     arrays = {name: np.ascontiguousarray(inputs[name]) for name in program.inputs}
     rows, time = max(array.shape[0] for array in inputs.values()), next(iter(inputs.values())).shape[1]
     dtype = next(iter(inputs.values())).dtype
@@ -643,16 +691,24 @@ def run(program: Program, inputs: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     given += [(array.ctypes.data, time, 1, layout.hidden) for array in outputs]
     # A row has several parts if there are fewer rows than cores and parts do not mostly repeat what others compute.
     parts, reach = 1, 0
-    if program.reach is not None:
-        reach = -(-program.reach // layout.chunk) * layout.chunk
-        parts = max(1, min(tiles * TILE // max(4 * reach, 4 * layout.chunk), -(-4 * get_num_threads() // rows)))
+    if states is None:
+        states = np.empty((rows, 0), dtype)
+        if program.reach is not None:
+            reach = -(-program.reach // layout.chunk) * layout.chunk
+            parts = max(1, min(tiles * TILE // max(4 * reach, 4 * layout.chunk), -(-4 * get_num_threads() // rows)))
     tables = (
         layout.table, layout.kept, np.array(given, np.int64).reshape(-1, 4), layout.copies, layout.integers,
-        layout.numbers, layout.constants, layout.room, layout.space,
+        layout.numbers, layout.constants, layout.room, layout.space, states, first,
     )  # fmt: skip
 
     def work(begin: int, end: int) -> None:
-        run_rows(*tables, time, layout.chunk, parts, reach, begin, end)
+        run_rows(*tables, first + time, layout.chunk, parts, reach, begin, end)
 
     share(rows * parts, work, -(-WORTH // time) if parts == 1 else 1)
     return outputs
+
+
+def state_of(program: Program, dtype: Any) -> tuple[int, int]:
+    """The numbers of a row's state between chunks, and the bars of a chunk."""
+    layout = _layout(program, dtype)
+    return layout.state, layout.chunk
