@@ -17,6 +17,7 @@ from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.cpu.pages import empty
 from warpdesk_server.kernels.device.elementary import exp64, log64
 from warpdesk_server.kernels.indicators import windows
 from warpdesk_server.kernels.indicators.lanes import (
@@ -372,8 +373,8 @@ def _exchange(state, registers, kept, counts, integers, far, ends, tiles, tile, 
         state = _exchanged(moved(state, 1), moved(far, 10 * law), 10, back)
         earlier = integers[law, LOOK_BACK]
         for table in range(3 * law, 3 * law + 3):
-            known = min(earlier, tile)
-            _exchanged(state, moved(ends, table * tiles + tile - known), known, back)
+            count = min(earlier, tile)
+            _exchanged(state, moved(ends, table * tiles + tile - count), count, back)
             state = moved(state, earlier)
 
 
@@ -686,7 +687,7 @@ def run(
     rows, time = max(array.shape[0] for array in inputs.values()), next(iter(inputs.values())).shape[1]
     dtype = next(iter(inputs.values())).dtype
     layout, tiles = _layout(program, dtype), -(-time // TILE)
-    outputs = np.empty((len(program.outputs), rows, time), dtype)
+    outputs = empty((len(program.outputs), rows, time), dtype)
     given = [(array.ctypes.data, time if array.shape[0] > 1 else 0, 0, 0) for array in arrays.values()]
     given += [(array.ctypes.data, time, 1, layout.hidden) for array in outputs]
     # A row has several parts if there are fewer rows than cores and parts do not mostly repeat what others compute.

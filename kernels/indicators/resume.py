@@ -84,9 +84,9 @@ def _closed(arrays: Array, last: Array, policy: NanPolicy) -> NDArray[np.bool_]:
         for array in arrays:
             close_gaps(array, policy)
     elif policy == "ffill" and arrays.shape[2]:
-        for array, known in zip(arrays, last, strict=True):
-            array[...] = close_gaps(np.concatenate([known[:, None], array], axis=1), policy)[:, 1:]
-            known[...] = array[:, -1]
+        for array, before in zip(arrays, last, strict=True):
+            array[...] = close_gaps(np.concatenate([before[:, None], array], axis=1), policy)[:, 1:]
+            before[...] = array[:, -1]
     return present
 
 
@@ -97,8 +97,8 @@ def _start(rows: int, size: int, arrays: Array) -> _State:
 
 
 def _identity(program: Program, policy: NanPolicy, dtype: Any) -> bytes:
-    told = repr((program.steps, program.constants, program.outputs, policy, str(dtype)))
-    return hashlib.blake2b(told.encode(), digest_size=_DIGEST).digest()
+    text = repr((program.steps, program.constants, program.outputs, policy, str(dtype)))
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()
 
 
 def _encoded(state: _State, identity: bytes) -> bytes:

@@ -1,0 +1,38 @@
+"""Memory of large arrays, kept for the next one.
+
+The GNU allocator gives arrays of more than 32 MiB back to the system at once, and the next has to be made of new pages:
+for the answer of an `expression`, 80 MB, that takes as long as a quarter of its computation, and several times as long
+in some virtual machines.
+"""
+
+import ctypes
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LARGE = 32 << 20  # bytes; smaller arrays come from memory that the allocator keeps
+_MOST = 256 << 20  # bytes that stay with the process while nobody uses them
+_spare: list[NDArray[np.uint8]] = []  # one block, or none
+
+
+def empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array as from `np.empty`, whose memory serves the next one once neither it nor a view of it is left."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if not _LARGE < size <= _MOST:
+        return np.empty(shape, dtype)
+    try:
+        block = _spare.pop()
+    except IndexError:
+        block = np.empty(0, np.uint8)
+    if block.nbytes < size:
+        block = np.empty(size, np.uint8)
+    lent = (ctypes.c_ubyte * block.nbytes).from_buffer(block.data)
+    weakref.finalize(lent, _keep, block).atexit = False
+    return np.frombuffer(memoryview(lent), dtype, math.prod(shape)).reshape(shape)
+
+
+def _keep(block: NDArray[np.uint8]) -> None:
+    _spare[:] = [block]

@@ -1,0 +1,57 @@
+"""Memory of large arrays serves the next one, but never while anybody can still see it."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from warpdesk_server.kernels.cpu import pages
+
+LARGE = (5, 1 << 20)  # 40 MiB of float64
+
+
+def address(array: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> int:
+    return int(array.ctypes.data)
+
+
+@pytest.fixture(autouse=True)
+def nothing_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "_spare", [])
+
+
+def test_memory_is_used_again_once_no_view_is_left() -> None:
+    first = pages.empty(LARGE, "float64")
+    assert first.shape == LARGE
+    assert first.flags.c_contiguous
+    assert first.flags.writeable
+    first[...] = 1.0
+    view, where = first[2][5:9].reshape(2, 2), address(first)
+    del first
+    gc.collect()
+    second = pages.empty(LARGE, "float64")
+    second[...] = 2.0
+    assert address(second) != where
+    assert (view == 1.0).all()
+    del second, view
+    gc.collect()
+    assert len(pages._spare) == 1  # of two that were given back
+    kept = pages._spare[0].ctypes.data
+    third = pages.empty((9, 1 << 19), "float64")  # a smaller one fits into it
+    assert address(third) == kept
+    assert pages._spare == []
+
+
+def test_a_larger_array_gets_new_memory_and_the_old_is_not_kept_beside_it() -> None:
+    pages.empty(LARGE, "float64")
+    assert [block.nbytes for block in pages._spare] == [40 << 20]
+    larger = pages.empty((6, 1 << 20), "float64")
+    assert pages._spare == []
+    del larger
+    assert [block.nbytes for block in pages._spare] == [48 << 20]
+
+
+@pytest.mark.parametrize("shape", [(8,), (1 << 22,), (0, 5), (33 << 20,)])
+def test_what_the_allocator_keeps_or_is_very_large_is_not_kept_here(shape: tuple[int, ...]) -> None:
+    array = pages.empty(shape, "float64")
+    assert array.shape == shape
+    assert array.base is None
