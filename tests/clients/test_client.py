@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from warpdesk import (
     WarpdeskError,
     errors,
 )
-from warpdesk.arrays import INLINE, as_array
+from warpdesk.arrays import INLINE, AnyArray, as_array
 from warpdesk.client import Job
 
 pytestmark = pytest.mark.timeout(500)
@@ -88,6 +89,32 @@ def test_an_uploaded_array_is_downloaded_unchanged_and_serves_several_jobs(clien
     assert client.download(kept).tobytes() == numbers.tobytes()
     for right in (np.eye(90), np.ones((90, 1))):
         np.testing.assert_allclose(client.run("matmul", a=kept, b=right)["product"], numbers @ right, rtol=1e-12)
+
+
+def test_a_large_array_stays_where_it_was_read_into_and_is_writable(client: Client) -> None:
+    numbers = np.random.default_rng(2).normal(size=(1 << 20, 2))
+    kept = client.upload(numbers)
+    tracemalloc.start()
+    try:
+        own = client.download(kept)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert own.tobytes() == numbers.tobytes()
+    assert most < 1.5 * numbers.nbytes
+    own[0] = 0.0
+
+
+def test_an_asynchronous_client_reads_an_array_alike(client: Client) -> None:
+    numbers = np.random.default_rng(2).normal(size=(300, 70))
+
+    async def there_and_back() -> AnyArray:
+        async with AsyncClient(client._exchange.url) as connected:
+            return await connected.download(await connected.upload(numbers))
+
+    own = asyncio.run(there_and_back())
+    assert own.tobytes() == numbers.tobytes()
+    own[0] = 0.0
 
 
 def test_files_are_uploaded_as_they_are(client: Client, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 INLINE = 4096  # numbers: below, JSON costs less than a second request
 
+_HEADER = 4096  # bytes, in which the header of an .npy file of a few axes ends
+
 AnyArray = NDArray[Any]
 
 
@@ -141,6 +143,13 @@ def as_json(array: AnyArray) -> Any:
     return loose.tolist()
 
 
-def from_npy(content: bytes) -> AnyArray:
-    array: AnyArray = np.load(io.BytesIO(content), allow_pickle=False)
-    return array
+def from_npy(content: bytes | bytearray) -> AnyArray:
+    """The array of an .npy file's content, writable; it stays in the memory of a bytearray."""
+    if isinstance(content, bytes):
+        array: AnyArray = np.load(io.BytesIO(content), allow_pickle=False)
+        return array
+    start = io.BytesIO(content[:_HEADER])
+    if np.lib.format.read_magic(start) != (1, 0):
+        return from_npy(bytes(content))
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(start)
+    return np.frombuffer(content, dtype, math.prod(shape), start.tell()).reshape(shape, order="F" if fortran else "C")

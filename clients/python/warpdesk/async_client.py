@@ -26,7 +26,7 @@ from warpdesk.calls import (
 )
 from warpdesk.errors import JobFailed, JobTimeout, WarpdeskError
 from warpdesk.event_reader import Reading
-from warpdesk.exchange import PAUSE, Exchange, Steps, T, deadline_of
+from warpdesk.exchange import BODY, PAUSE, ArrayBody, Exchange, Steps, T, deadline_of
 from warpdesk.models import (
     Accountant,
     Array,
@@ -272,7 +272,14 @@ class AsyncClient:
             while True:
                 await asyncio.sleep(request.extensions[PAUSE])
                 try:
-                    response = await self._http.send(request)
+                    response = await self._http.send(request, stream=True)
+                    async with aclosing(response):
+                        if body := ArrayBody.of(response):
+                            async for piece in response.aiter_raw():
+                                body.take(piece)
+                            response.extensions[BODY] = body
+                        else:
+                            await response.aread()
                 except httpx.TransportError as error:
                     request = steps.throw(error)
                 else:

@@ -45,7 +45,7 @@ from warpdesk.errors import (
     WarpdeskError,
 )
 from warpdesk.event_reader import Reading
-from warpdesk.exchange import PAUSE, Exchange, Steps, T, deadline_of
+from warpdesk.exchange import BODY, PAUSE, ArrayBody, Exchange, Steps, T, deadline_of
 from warpdesk.models import (
     Accountant,
     Array,
@@ -330,7 +330,14 @@ def send(http: httpx.Client, steps: Steps[T]) -> T:
         while True:
             time.sleep(request.extensions[PAUSE])
             try:
-                response = http.send(request)
+                response = http.send(request, stream=True)
+                with closing(response):
+                    if body := ArrayBody.of(response):
+                        for piece in response.iter_raw():
+                            body.take(piece)
+                        response.extensions[BODY] = body
+                    else:
+                        response.read()
             except httpx.TransportError as error:
                 request = steps.throw(error)
             else:

@@ -53,6 +53,7 @@ SLACK = 0.1  # seconds a wait may go on beyond its timeout: the service counts w
 FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is left; doubles each time
 LONGEST_PAUSE = 1.0  # seconds between questions to which the service gives no answer before its time
 PAUSE = "pause"
+BODY = "body"  # a response's extension: the array that it brought, as `ArrayBody`
 
 TRIES = 5  # of a request whose connection fails; the pauses between them are 1.5 seconds together
 FIRST_RETRY = 0.1  # seconds; doubles each time
@@ -64,6 +65,30 @@ TRY_LATER = (429, 503)
 T = TypeVar("T")
 R = TypeVar("R", bound=Reply)
 Steps = Generator[httpx.Request, httpx.Response, T]
+
+
+class ArrayBody:
+    """The memory that an array of a response is read into, piece by piece, and where it then stays."""
+
+    def __init__(self, size: int) -> None:
+        self.content = bytearray(size)
+        self._end = 0
+
+    @classmethod
+    def of(cls, response: httpx.Response) -> "ArrayBody | None":
+        """The memory for a response that brings an array and says how long it is; None for any other."""
+        length = response.headers.get("Content-Length", "")
+        plain = response.headers.get("Content-Type") == NPY and "Content-Encoding" not in response.headers
+        return cls(int(length)) if plain and length.isdigit() else None
+
+    def take(self, piece: bytes) -> None:
+        begin, self._end = self._end, self._end + len(piece)
+        self.content[begin : self._end] = piece
+
+
+def _array_of(response: httpx.Response) -> AnyArray:
+    body = response.extensions.get(BODY)
+    return from_npy(response.content if body is None else body.content)
 
 
 class Exchange:
@@ -161,7 +186,7 @@ class Exchange:
             # JSON says neither dtype nor NaN.
             if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
                 response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
-                outputs[name] = from_npy(response.content)
+                outputs[name] = _array_of(response)
         return Result(outputs, body.provenance, found)
 
     def cancel(self, job: AnyJob) -> Steps[Job]:
@@ -193,7 +218,7 @@ class Exchange:
 
     def download(self, array: Array | str) -> Steps[AnyArray]:
         response = yield from self.ask("GET", f"/v1/arrays/{id_of(array)}", headers={"Accept": NPY})
-        return from_npy(response.content)
+        return _array_of(response)
 
     def operations(self, deadline: float | None = None) -> Steps[dict[str, OperationDescription]]:
         found = yield from self._read(OperationList, "GET", "/v1/operations", deadline=deadline)
@@ -227,7 +252,7 @@ class Exchange:
         result = response.json()
         array = yield from self.ask("GET", f"/v1/jobs/{result['job']}/result/sum", headers={"Accept": NPY})
         return RoundResult(
-            from_npy(array.content),
+            _array_of(array),
             result["survivors"],
             result["dropped"],
             result["overflow_proof"],
