@@ -2,29 +2,38 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.indicators import algebra as a
 from warpdesk_server.kernels.indicators import expression as expressions
 from warpdesk_server.kernels.indicators import program_loops, recurrence_loops, window_loops
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.expression import Expression
 from warpdesk_server.kernels.indicators.gaps import close_all_gaps, close_gaps, reopen_gaps, whole_gap
 from warpdesk_server.kernels.indicators.indicator import program_of
-from warpdesk_server.kernels.indicators.plan import Program
-from warpdesk_server.kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
+from warpdesk_server.kernels.indicators.plan import Program, plan
+from warpdesk_server.kernels.indicators.recurrence import rsi_recurrence
 from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
 
 Array = NDArray[Any]
 
 
+_CLOSE = a.series("close")
+
+
 def sma(params: Sma, prices: Array) -> dict[str, Any]:
     """Moving average: mean of the last `period` prices of (time) or (assets, time), float64 or float32; first at bar
     period - 1."""
-    return _compute(lambda x, out: window_loops.means(x, params.period, *out), prices, ("sma",), params.nan_policy)
+    return _by_program(_sma(params.period, prices.dtype.itemsize), params, {"close": prices})
+
+
+@lru_cache(maxsize=256)
+def _sma(period: int, itemsize: int) -> Program:
+    return plan({"sma": a.mean(_CLOSE, period)}, itemsize)
 
 
 def bollinger(params: Bollinger, prices: Array) -> dict[str, Any]:
@@ -39,23 +48,28 @@ def bollinger(params: Bollinger, prices: Array) -> dict[str, Any]:
 def ema(params: Ema, prices: Array) -> dict[str, Any]:
     """Exponential moving average of prices (time) or (assets, time); first at bar period - 1 (talib) or at the first
     price."""
-    law = ema_recurrence(params.period, params.convention)
-    return _compute(lambda x, out: recurrence_loops.ema(x, law, *out), prices, ("ema",), params.nan_policy)
+    return _by_program(_ema(params.period, params.convention, prices.dtype.itemsize), params, {"close": prices})
+
+
+@lru_cache(maxsize=256)
+def _ema(period: int, convention: str, itemsize: int) -> Program:
+    return plan({"ema": a.ema(_CLOSE, period, convention)}, itemsize)
 
 
 def rsi(params: Rsi, prices: Array) -> dict[str, Any]:
     """RSI of prices (time) or (assets, time): 100 * gains / (gains + losses), averaged by the convention; first at bar
     period."""
-    flat = np.nan if params.flat == "nan" else float(params.flat)
+    if params.convention == "cutler":
+        return _by_program(_cutler(params.period, params.flat, prices.dtype.itemsize), params, {"close": prices})
     law = rsi_recurrence(params.period, params.convention)
+    return _compute(
+        lambda x, out: recurrence_loops.rsi(x, law, float(params.flat), *out), prices, ("rsi",), params.nan_policy
+    )
 
-    def strengths(x: Array, out: list[Array]) -> None:
-        if params.convention == "cutler":
-            window_loops.cutler(x, params.period, flat, *out)
-        else:
-            recurrence_loops.rsi(x, law, flat, *out)
 
-    return _compute(strengths, prices, ("rsi",), params.nan_policy)
+@lru_cache(maxsize=256)
+def _cutler(period: int, flat: float | str, itemsize: int) -> Program:
+    return plan({"rsi": a.strength(_CLOSE, period, "cutler", float(flat))}, itemsize)
 
 
 def _compute(
@@ -80,7 +94,10 @@ def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def _run(name: str, params: Any, **inputs: Array) -> dict[str, Any]:
-    program = program_of(name, params, next(iter(inputs.values())).dtype)
+    return _by_program(program_of(name, params, next(iter(inputs.values())).dtype), params, inputs)
+
+
+def _by_program(program: Program, params: Any, inputs: Mapping[str, Array]) -> dict[str, Any]:
     return dict(zip(program.names, _compute_program(program, params, inputs), strict=True))
 
 

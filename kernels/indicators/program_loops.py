@@ -55,6 +55,7 @@ from warpdesk_server.kernels.indicators.window_loops import WORTH, band_range, m
 
 STRIP = 512  # bars that an arithmetic step takes at a time; also the length of a constant's register
 
+DIRECT = (*WINDOWS, "follow", "strength")  # loops that touch no bar outside of the row
 CODES = (*MAPS, *EIGHTS, *LOOPS)
 ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, SELECT, COPY = range(
     len(MAPS)
@@ -446,7 +447,8 @@ def run_rows(  # type: ignore[no-untyped-def]
             while step < steps:
                 op, law = table[step, OP], table[step, LAW]
                 to = moved(addressed(registers, bases[table[step, TO_BASE]]), table[step, TO])
-                a, b = moved(registers, table[step, A]), moved(registers, table[step, B])
+                a = moved(addressed(registers, bases[table[step, A_BASE]]), table[step, A])
+                b = moved(addressed(registers, bases[table[step, B_BASE]]), table[step, B])
                 if op <= MIN_8:
                     until = table[step, END]
                     for strip in range(0, count, STRIP):
@@ -462,16 +464,17 @@ def run_rows(  # type: ignore[no-untyped-def]
                     period = integers[law, PERIOD]
                     here = at if period <= windows.SHORT else at // period * period
                     x, out, limit = moved(a, -at), moved(to, -at), at + count
+                    size = limit if table[step, A_BASE] else at + chunk
                     if op == MEAN:
-                        mean_range(x, period, numbers[law, SHARE], edge, scratch, here, limit, at + chunk, out)
+                        mean_range(x, period, numbers[law, SHARE], edge, scratch, here, limit, size, out)
                     elif op == DEVIATION:
-                        middle = moved(registers, table[step, B] - at)
+                        middle = moved(b, -at)
                         band_range(
-                            x, period, numbers[law, SHARE], one, edge, scratch, here, limit, at + chunk, out, middle,
-                            middle, True,
+                            x, period, numbers[law, SHARE], one, edge, scratch, here, limit, size, out, middle, middle,
+                            True,
                         )  # fmt: skip
                     else:
-                        strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, at + chunk, out)
+                        strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, size, out)
                 elif op == SPREAD:
                     _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
                 elif op == RATCHET:
@@ -538,17 +541,18 @@ class _Layout:
 
 
 @lru_cache(maxsize=256)
-def _layout(whole: Program, dtype: Any) -> _Layout:
+def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = False) -> _Layout:
     program = with_eights(whole)
     steps, history = program.steps, program.history
     chunk = program.chunk
     limits = np.finfo(dtype)
     constants = np.array([1.0, np.nan, 100.0, limits.tiny, limits.max, *program.constants], dtype)
     room = constants.size * STRIP
-    spare = room + max((_up(step.values[0]) for step in steps if step.op == "deviation"), default=0)
-    hidden = spare + chunk + LANES  # after the means and the lower bands that `deviation` has no use for
+    lead = max((_up(step.values[0]) for step in steps if step.op in WINDOWS), default=0)  # blocks begin before a chunk
+    spare = room + lead
+    hidden = spare + chunk + LANES + lead  # after the means that nobody reads
     room = hidden + chunk + LANES
-    base, copies = _bases(program)
+    base, copies = _bases(program, resumes, cut)
     place, kept, free = [0] * len(steps), [], list[int]()
     last = {arg.at: index for index, step in enumerate(steps) for arg in step.args}
     last |= {end.at: len(steps) for _, end in program.outputs}
@@ -575,12 +579,21 @@ def _layout(whole: Program, dtype: Any) -> _Layout:
 
     rows, laws = [], [index for index, step in enumerate(steps) if step.op in LOOPS]
     law_of = {index: law for law, index in enumerate(laws)}
+    means = {(step.args, step.values): index for index, step in enumerate(steps) if step.op == "mean"}
+    later = dict[int, int]()  # a mean and a deviation of the same bars: the deviation's loop gives both
     for index, step in enumerate(steps):
-        if step.op == "input":
+        if step.op == "deviation" and (step.args, step.values) in means:
+            mean = means[step.args, step.values]
+            later |= {min(mean, index): -1, max(mean, index): index}
+    for index in range(len(steps)):
+        work = later.get(index, index)
+        if work < 0 or steps[work].op == "input":
             continue
+        index, step = work, steps[work]
         operands = [at(arg) for arg in step.args]
         if step.op == "deviation":
-            operands.append((0, spare, 1))
+            mean = means.get((step.args, step.values), -1)
+            operands.append((base[mean], place[mean], 1) if mean >= 0 else (0, spare, 1))
         if step.op == "log":  # of numbers between these
             operands += [(0, 3 * STRIP, 0), (0, 4 * STRIP, 0)]
         outside = base[index] or any(operand[0] for operand in operands)
@@ -615,27 +628,33 @@ def _layout(whole: Program, dtype: Any) -> _Layout:
     )
 
 
-def _bases(program: Program) -> tuple[list[int], list[tuple[int, int, int]]]:
+def _bases(program: Program, resumes: bool, cut: bool) -> tuple[list[int], list[tuple[int, int, int]]]:
     """The base of each step's numbers, and the copies that the others need.
 
-    Arithmetic reads inputs and writes outputs where the caller has them, if nobody reads them with a lag and no loop
-    does. An output that other steps read stays in a register if rows have parts: what a part computes before its own
-    bars is not the caller's. The caller's series are the inputs and then the outputs.
+    Arithmetic and the loops of DIRECT read inputs and write outputs where the caller has them, unless somebody reads
+    them with a lag. An output that other steps read stays in a register if rows are `cut` into parts: what a part
+    computes before its own bars is not the caller's. Where a row `resumes`, the caller lacks the bars that loops look
+    back to. The caller's series are the inputs and then the outputs.
     """
     steps, ends = program.steps, [end.at for _, end in program.outputs]
-    looped = {arg.at for step in steps if not step.is_map for arg in step.args}
-    read = {arg.at for step in steps for arg in step.args}
+    read, kept = set[int](), set(ends if resumes else ())  # kept: in a register
+    for step in steps:
+        for arg in step.args:
+            read.add(arg.at)
+            loop = step.op in LOOPS and (resumes or step.op not in DIRECT)
+            if arg.lag or loop or step.op in EIGHTS:
+                kept.add(arg.at)
     base, copies = [0] * len(steps), []
     inputs = [index for index, step in enumerate(steps) if step.op == "input"]
     for series, index in enumerate(inputs):
-        if program.history[index] or index in looped or index in ends:
+        if index in kept or index in ends:
             copies.append((series, index, 0))
         else:
             base[index] = 1 + series
     for series, index in enumerate(ends, start=len(inputs)):
-        direct = (steps[index].is_map or steps[index].op == "follow") and not program.history[index]
-        alone = index not in read or program.reach is None
-        if direct and alone and index not in looped and ends.count(index) == 1:
+        direct = steps[index].is_map or steps[index].op in DIRECT
+        alone = index not in read or not cut
+        if direct and alone and index not in kept and ends.count(index) == 1:
             base[index] = 1 + series
         else:
             copies.append((series, index, 1))
@@ -686,17 +705,18 @@ def run(
     arrays = {name: np.ascontiguousarray(inputs[name]) for name in program.inputs}
     rows, time = max(array.shape[0] for array in inputs.values()), next(iter(inputs.values())).shape[1]
     dtype = next(iter(inputs.values())).dtype
-    layout, tiles = _layout(program, dtype), -(-time // TILE)
+    tiles, parts, reach = -(-time // TILE), 1, 0
+    # A row has several parts if there are fewer rows than cores and parts do not mostly repeat what others compute.
+    if states is None and program.reach is not None:
+        worth = 4 * max(program.reach, program.chunk)
+        parts = max(1, min(tiles * TILE // worth, -(-4 * get_num_threads() // rows)))
+    layout = _layout(program, dtype, resumes=states is not None, cut=parts > 1)
+    if parts > 1 and program.reach is not None:
+        reach = -(-program.reach // layout.chunk) * layout.chunk
+    states = np.empty((rows, 0), dtype) if states is None else states
     outputs = empty((len(program.outputs), rows, time), dtype)
     given = [(array.ctypes.data, time if array.shape[0] > 1 else 0, 0, 0) for array in arrays.values()]
     given += [(array.ctypes.data, time, 1, layout.hidden) for array in outputs]
-    # A row has several parts if there are fewer rows than cores and parts do not mostly repeat what others compute.
-    parts, reach = 1, 0
-    if states is None:
-        states = np.empty((rows, 0), dtype)
-        if program.reach is not None:
-            reach = -(-program.reach // layout.chunk) * layout.chunk
-            parts = max(1, min(tiles * TILE // max(4 * reach, 4 * layout.chunk), -(-4 * get_num_threads() // rows)))
     tables = (
         layout.table, layout.kept, np.array(given, np.int64).reshape(-1, 4), layout.copies, layout.integers,
         layout.numbers, layout.constants, layout.room, layout.space, states, first,
@@ -711,5 +731,5 @@ def run(
 
 def state_of(program: Program, dtype: Any) -> tuple[int, int]:
     """The numbers of a row's state between chunks, and the bars of a chunk."""
-    layout = _layout(program, dtype)
+    layout = _layout(program, dtype, resumes=True)
     return layout.state, layout.chunk

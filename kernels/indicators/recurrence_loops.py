@@ -557,35 +557,6 @@ def ema_tile(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _ema_parts(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, one, inclusive, strides, look_back, parts, first, end, space, out
-):
-    time, zero, flat, shown_flat = prices.shape[1], one - one, pointer(prices), pointer(out)
-    if time <= SEGMENT:
-        for row in range(first, end):
-            x, shown = moved(flat, row * time), moved(shown_flat, row * time)
-            _ema_any_segment(x, 0, time, 0, beta, warm, valid, settled, 0, one, zero, True, shown)
-        return
-    tiles, begin = -(-time // TILE), np.empty(SEGMENTS, np.int64)
-    ends, far = np.empty(2 * tiles, prices.dtype), np.empty(5, prices.dtype)
-    ends_at, far_at, begin_at, space_at = pointer(ends), pointer(far), pointer(begin), pointer(space)
-    inclusive_at, strides_at = pointer(inclusive), pointer(strides)
-    for task in range(first, end):
-        row, part = task // parts, task % parts
-        x, shown = moved(flat, row * time), moved(shown_flat, row * time)
-        own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
-        begun = max(0, own - look_back)
-        begin_state(far_at, one)
-        count = _counted(x, begun * TILE, settled)
-        for tile in range(begun, (part + 1) * tiles // parts):
-            count = ema_tile(
-                x, shown, time, tile, tile >= own, count, beta, warm, valid, settled, 0, one, inclusive_at, strides_at,
-                look_back, tiles, space_at, begin_at, ends_at, far_at,
-            )  # fmt: skip
-    keep_alive(ends, far, begin)
-
-
 @njit(error_model="numpy")
 def rsi_tile(  # type: ignore[no-untyped-def]
     x, out, time, tile, shows, count, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides,
@@ -740,16 +711,6 @@ def parts(assets: int, tiles: int, reach: int) -> int:
     if reach == 0:
         return 1
     return max(1, min(tiles // (4 * reach), -(-4 * get_num_threads() // assets)))
-
-
-def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
-    """Fill `out` (assets, time) with the EMA of prices by a recurrence."""
-    if law.beta == 0:
-        np.copyto(out, prices)
-        return
-    real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
-    constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *grid
-    share(tasks, lambda first, end: _ema_parts(prices, *constants, first, end, _space(prices), out), at_least)
 
 
 def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:

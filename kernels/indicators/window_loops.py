@@ -1,6 +1,5 @@
 """Indicators over windows on the CPU: the sums of windows.py, eight bars at a time."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -177,8 +176,8 @@ def _short_bands(x, period, part, width, constants, space, here, limit, size, ab
         mean, reach = _band(newest, u, v, parts, widths, zeros)
         centre = mean - mean if alone else mean
         _store(above, at, limit, spare, _plain(centre + reach, nans))
-        _store(mid, at, limit, spare, _plain(mean, nans))
         _store(below, at, limit, spare, _plain(centre - reach, nans))
+        _store(mid, at, limit, spare, _plain(mean, nans))
 
 
 @njit(error_model="numpy")
@@ -278,8 +277,8 @@ def _band_blocks(x, period, part, width, constants, space, here, limit, size, ab
             mean, reach = _band(anchor, sum_u, sum_v, parts, widths, zeros)
             centre = mean - mean if alone else mean
             _store(above, at, limit, spare, _plain(centre + reach, nans))
-            _store(mid, at, limit, spare, _plain(mean, nans))
             _store(below, at, limit, spare, _plain(centre - reach, nans))
+            _store(mid, at, limit, spare, _plain(mean, nans))
             e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
             e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
     if here == 0:
@@ -343,7 +342,8 @@ def mean_range(x, period, part, constants, space, here, limit, size, out):  # ty
 
 @njit(error_model="numpy")
 def band_range(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
-    """The three bands; or, `alone`, the width of a half in `above`, and in `below` its negative."""
+    """The three bands; or, `alone`, the width of a half in `above`, and in `below` its negative. `mid` may be `below`,
+    and then keeps the means."""
     if period <= SHORT:
         _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone)
     else:
@@ -356,17 +356,6 @@ def strength_range(x, period, flat, constants, space, here, limit, size, out):  
         _short_strengths(x, period, flat, constants, space, here, limit, size, out)
     else:
         _strength_blocks(x, period, flat, constants, space, here, limit, size, out)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _means(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
-    flat, out, chunks = pointer(prices), pointer(middle), -(-time // chunk)
-    for task in range(begin, end):
-        row, here = task // chunks * time, task % chunks * chunk
-        limit, size = min(here + chunk, time), prices.size - row
-        mean_range(
-            moved(flat, row), period, part, pointer(constants), pointer(space), here, limit, size, moved(out, row)
-        )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -384,49 +373,18 @@ def _bands(  # type: ignore[no-untyped-def]
         )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _strengths(prices, time, period, flat, constants, space, chunk, begin, end, rsi):  # type: ignore[no-untyped-def]
-    x, out, chunks = pointer(prices), pointer(rsi), -(-time // chunk)
-    for task in range(begin, end):
-        row, here = task // chunks * time, task % chunks * chunk
-        limit, size = min(here + chunk, time), prices.size - row
-        strength_range(
-            moved(x, row), period, flat, pointer(constants), pointer(space), here, limit, size, moved(out, row)
-        )
-
-
-def means(prices: NDArray[Any], period: int, middle: NDArray[Any]) -> None:
-    """Fill `middle` (assets, time) with the moving average of the last `period` prices, NaN before the first window."""
-    _by_chunk(_means, prices, period, (share(period, prices.dtype),), (middle,))
-
-
 def bands(
     prices: NDArray[Any], period: int, width: float, upper: NDArray[Any], middle: NDArray[Any], lower: NDArray[Any]
 ) -> None:
     """Fill three Bollinger bands (assets, time) from mean and population deviation of the last `period` prices."""
-    constants = share(period, prices.dtype), prices.dtype.type(width)
-    _by_chunk(_bands, prices, period, constants, (upper, middle, lower))
-
-
-def cutler(prices: NDArray[Any], period: int, flat: float, rsi: NDArray[Any]) -> None:
-    """Fill `rsi` (assets, time) with Cutler's RSI, from plain sums of the last `period` gains and losses."""
-    _by_chunk(_strengths, prices, period, (prices.dtype.type(flat),), (rsi,))
-
-
-def _by_chunk(
-    loop: Callable[..., None],
-    prices: NDArray[Any],
-    period: int,
-    law: tuple[Any, ...],
-    outputs: tuple[NDArray[Any], ...],
-) -> None:
     (assets, time), dtype, chunk = prices.shape, prices.dtype, chunk_of(period)
     # Eight zeros that must not be known to the compiler (lanes.py), and other constants of the prices' dtype.
     constants = np.array([0] * EIGHT + [np.nan, 100], dtype)
-    flat, outs = prices.reshape(-1), [out.reshape(-1) for out in outputs]
+    law = share(period, dtype), dtype.type(width), constants
+    flat, outs = prices.reshape(-1), [out.reshape(-1) for out in (upper, middle, lower)]
 
     def run(begin: int, end: int) -> None:
         space = np.empty(space_of(period), dtype)
-        loop(flat, time, period, *law, constants, space, chunk, begin, end, *outs)
+        _bands(flat, time, period, *law, space, chunk, begin, end, *outs)
 
     cores.share(assets * -(-time // chunk), run, -(-WORTH // min(chunk, time)))

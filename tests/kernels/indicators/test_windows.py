@@ -1,6 +1,7 @@
 """Sums of windows: the same bytes from every loop and kernel, from every part of a row, and how exact they are."""
 
 import re
+from collections.abc import Callable
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.indicators.reference import compute, window_moments
 from warpdesk_server.kernels.gpu.contract import Device
-from warpdesk_server.kernels.indicators import lanes, window_loops, windows_gpu
+from warpdesk_server.kernels.indicators import algebra as a
+from warpdesk_server.kernels.indicators import lanes, program_loops, window_loops, windows_gpu
+from warpdesk_server.kernels.indicators.algebra import Node
+from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.indicators.series import Series
 from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, WHOLE, Part, first_bar
 
@@ -28,14 +32,17 @@ LONG = [2047, 2048, 2049, 2300, 4097, 5000]
 NAMES = ("sma", "bollinger", "cutler")
 
 
+GRAPHS: dict[str, Callable[[int], Node]] = {
+    "sma": lambda period: a.mean(a.series("close"), period),
+    "cutler": lambda period: a.strength(a.series("close"), period, "cutler"),
+}
+
+
 def on_cpu(name: str, prices: Array, period: int) -> list[Array]:
-    outputs = [np.empty_like(prices) for _ in range(3 if name == "bollinger" else 1)]
-    if name == "sma":
-        window_loops.means(prices, period, *outputs)
-    elif name == "bollinger":
-        window_loops.bands(prices, period, 2.0, *outputs)
-    else:
-        window_loops.cutler(prices, period, 50.0, *outputs)
+    if name != "bollinger":
+        return list(program_loops.run(plan({name: GRAPHS[name](period)}, prices.itemsize), {"close": prices}))
+    outputs = [np.empty_like(prices) for _ in range(3)]
+    window_loops.bands(prices, period, 2.0, *outputs)
     return outputs
 
 
