@@ -178,7 +178,12 @@ def _grid(outputs: int) -> Any:
 
 
 _PRICES = Input(
-    "prices", "closing prices, shape (time) or (assets, time), oldest first", ("float64", "float32"), (1, 2), nan=True
+    "prices",
+    "closing prices, shape (time) or (assets, time), oldest first",
+    ("float64", "float32"),
+    (1, 2),
+    nan=True,
+    renamed="close",
 )
 
 # StockCharts ChartSchool, worked spreadsheet "cs-rsi.xls": 33 closes of QQQQ.
@@ -192,7 +197,7 @@ _CLOSES = [
 def _twin(
     function: str, parameters: Mapping[str, Any], fixed: Mapping[str, Any] | None = None, **outputs: str
 ) -> SameAs:
-    return SameAs("TA-Lib", function, parameters, {"prices": "close"}, outputs, fixed or {})
+    return SameAs("TA-Lib", function, parameters, {"close": "close"}, outputs, fixed or {})
 
 
 def _example(**params: Any) -> Example:

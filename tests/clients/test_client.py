@@ -57,6 +57,18 @@ def test_params_in_a_mapping_are_sent_beside_those_by_name(client: Client) -> No
     assert [error.pointer for error in refused.value.errors] == ["/params/backend"]
 
 
+@pytest.mark.parametrize("convert", [list, np.array])
+def test_an_earlier_name_of_an_input_gives_the_same_bytes(client: Client, convert: Any) -> None:
+    close = convert(sp500().close[:40].tolist())
+    for operation in ("sma", "ema", "rsi", "bollinger"):
+        now, before = client.run(operation, close=close, period=5), client.run(operation, prices=close, period=5)
+        assert {name: array.tobytes() for name, array in now.items()} == {
+            name: array.tobytes() for name, array in before.items()
+        }
+    with pytest.raises(RequestRefused, match="close and prices are one input of rsi; give it once"):
+        client.run("rsi", close=close, prices=close, period=5)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_array_comes_back_with_its_dtype_and_its_nan(client: Client, dtype: str) -> None:
     result = client.run("sma", prices=np.array([1, 2, 3, 4, 5], dtype=dtype), period=3)

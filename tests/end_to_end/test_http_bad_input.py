@@ -72,13 +72,29 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "an empty object": ({}, "/operation", "required"),
     "unknown field": (rsi(colour="red"), "/colour", "colour"),
     "unknown parameter": (rsi(params={"period": 2, "speed": 1}), "/params/speed", "no field 'speed'"),
-    "unknown input": (rsi(inputs={**prices([1.0, 2.0, 3.0]), "volume": {"data": [1.0]}}), "/inputs/volume", "prices"),
+    "unknown input": (
+        rsi(inputs={**prices([1.0, 2.0, 3.0]), "volume": {"data": [1.0]}}), "/inputs/volume", "it takes close"
+    ),
     "unknown field of an input": (
         rsi(inputs={"prices": {"data": [1.0], "unit": "USD"}}), "/inputs/prices/unit", "no field 'unit'"
     ),
     "both an id and data": (rsi(inputs={"prices": {"array": NOBODY, "data": [1.0]}}), "/inputs/prices/data", "data"),
     "neither an id nor data": (rsi(inputs={"prices": {}}), "/inputs/prices/data", "required"),
-    "missing input": (rsi(inputs={}), "/inputs/prices", "needs the input 'prices'"),
+    "missing input": (rsi(inputs={}), "/inputs/close", "needs the input 'close'"),
+    "an input by both of its names": (
+        rsi(inputs={**prices([1.0, 2.0, 3.0]), "close": {"data": [1.0, 2.0, 3.0]}}),
+        "/inputs/close", "prices and close are one input of rsi; give it once",
+    ),
+    "an input by its new name, wrong inside": (
+        rsi(inputs={"close": {"data": [1.0, "2"]}}), "/inputs/close/data/1", "'2' is not a number"
+    ),
+    "an input by its new name, of a wrong dtype": (
+        rsi(inputs={"close": {"data": [1, 2], "dtype": "int64"}}), "/inputs/close", "int64 is not one of"
+    ),
+    "an input by its new name, that is not stored": (
+        rsi(inputs={"close": {"array": NOBODY}}), "/inputs/close/array", NOBODY
+    ),
+    "an input by its new name, an empty list": (rsi(inputs={"close": {"data": []}}), "/inputs/close", "empty"),
     "missing parameter": (rsi(params={}), "/params/period", "required"),
     "wrong dtype": (rsi(inputs=prices([1, 2, 3], "int64")), "/inputs/prices", "int64 is not one of float64, float32"),
     "dtype that does not exist": (rsi(inputs=prices([1.0], "float16")), "/inputs/prices/dtype", "float64"),

@@ -63,7 +63,8 @@ def test_it_agrees_with_the_function_of_talib_that_it_says_it_is(operation: Oper
         if not params and not required <= set(twin.fixed):
             params = dict.fromkeys(required - set(twin.fixed), 7)  # another period
         model = operation.params(**{**params, **twin.fixed})
-        own = operation.implementation("cpu")(model, **{name: arrays[theirs] for name, theirs in twin.inputs.items()})
+        names = operation.given_names(twin.inputs)
+        own = operation.implementation("cpu")(model, **{own: arrays[twin.inputs[name]] for own, name in names.items()})
         own = ta.outputs(own) if operation is EXPRESSION else own
         options = dict(twin.theirs)
         for name, theirs in twin.parameters.items():
