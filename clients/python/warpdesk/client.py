@@ -1,7 +1,7 @@
 """The HTTP client of a Warpdesk service, with NumPy arrays in and out.
 
     with Client() as client:
-        result = client.run("rsi", prices=closes, period=14)
+        result = client.run("rsi", close=closes, period=14)
         result["rsi"], result.provenance.backend
 
 `AsyncClient` of async_client.py has the same methods. The requests and their order are written once, in exchange.py;
