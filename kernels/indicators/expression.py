@@ -198,6 +198,7 @@ class _Reader:
     def __init__(self, params: Expression) -> None:
         self._let = params.let
         self._names: dict[str, Node | None] = {}  # None while it is read
+        self._used: set[str] = set()  # names that an expression reads
         self._nodes = 0
         self.inputs: dict[str, str] = {}  # with the place that reads them first
         for name in params.let:
@@ -208,6 +209,9 @@ class _Reader:
         self.outputs = {
             name: self._node(params.outputs[name], f"/params/outputs/{name}") for name in sorted(params.outputs)
         }
+        for name in params.let:
+            if name not in self._used:
+                raise refuse(f"/params/let/{name}", f"nothing reads {name!r}; use it in an output or leave it out")
         reached = a.inputs_of(self.outputs.values())
         self.inputs = {name: at for name, at in self.inputs.items() if name in reached}
 
@@ -217,6 +221,7 @@ class _Reader:
         if isinstance(written, int | float):
             return a.node(_finite(written, at))
         if isinstance(written, str):
+            self._used.add(written)
             return self._named(written, at)
         if not isinstance(written, dict):
             raise refuse(at, "an expression is a name, a number or an object with `op`")
