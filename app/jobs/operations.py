@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -173,9 +174,21 @@ def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, S
 def _find(operations: Mapping[str, Operation], name: str) -> Operation:
     operation = operations.get(name)
     if operation is None:
-        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(operations)}"
-        raise refuse_at("unknown-operation", "/operation", sentence)
+        raise refuse_at("unknown-operation", "/operation", _unknown(operations, name))
     return operation
+
+
+def _unknown(operations: Mapping[str, Operation], name: str) -> str:
+    """A sentence about an operation that does not exist, with those that may be meant: TA-Lib's function of that name
+    among them."""
+    twins = [
+        operation.name
+        for operation in operations.values()
+        if any(twin.function.lower() == name.lower() for twin in operation.same_as)
+    ]
+    near = [*twins, *(each for each in get_close_matches(name[:64].lower(), operations, n=5) if each not in twins)]
+    hint = f"near are {', '.join(near)}; " if near else ""
+    return f"There is no operation {name[:64]!r}; {hint}GET /v1/operations lists all {len(operations)}"
 
 
 def _seed(operation: Operation, given: int | None) -> int | None:
@@ -321,6 +334,5 @@ async def operations(services: ServicesDep) -> models.OperationList:
 async def operation(name: str, services: ServicesDep) -> models.OperationDescription:
     found = services.operations.get(name)
     if found is None:
-        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(services.operations)}"
-        raise Refusal("not-found", sentence)
+        raise Refusal("not-found", _unknown(services.operations, name))
     return describe(found, services.settings)

@@ -262,8 +262,12 @@ def test_an_unknown_operation_is_refused_with_the_ones_that_exist(api: Live) -> 
     answer = api.http.post("/v1/jobs", json=rsi(operation="fft"))
 
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown-operation")
-    assert answer.json()["detail"] == f"There is no operation 'fft'; there are {', '.join(OPERATIONS)}"
+    assert answer.json()["detail"] == f"There is no operation 'fft'; GET /v1/operations lists all {len(OPERATIONS)}"
     assert api.http.get("/v1/operations/fft").status_code == 404
+    for name, near in (("mcad", "macd"), ("Bolinger", "bollinger"), ("BBANDS", "bollinger"), ("stochf", "stochastic")):
+        for answer in (api.http.post("/v1/jobs", json=rsi(operation=name)), api.http.get(f"/v1/operations/{name}")):
+            assert f"There is no operation {name!r}; near are {near}" in answer.json()["detail"]
+            assert len(answer.json()["detail"]) < 200
 
 
 def test_a_job_that_fits_nowhere_is_refused_with_the_bytes(api: Live) -> None:
