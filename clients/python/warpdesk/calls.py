@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Required, TypedDict, get_args
 
+from warpdesk import ta
 from warpdesk.arrays import AnyArray
 from warpdesk.models import BackendWish, JobDescription, JobEvent, Priority, Provenance
 from warpdesk.secagg.quantisation import Quantisation
@@ -62,6 +63,8 @@ class Result(Mapping[str, Any]):
     provenance; the job.
 
     An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
+    The outputs of an `expression` are found by the names that it gives them, beside `series`, `names` and `first`,
+    which `outputs` has alone.
     """
 
     outputs: dict[str, Any]
@@ -69,22 +72,29 @@ class Result(Mapping[str, Any]):
     job: JobDescription
 
     def __getitem__(self, name: str) -> Any:
-        return self.outputs[name]
+        named = self._named()
+        if name not in named:
+            raise KeyError(f"there is no output {name!r}; there are {', '.join(named)}")
+        return named[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.outputs)
+        return iter(self._named())
 
     def __len__(self) -> int:
-        return len(self.outputs)
+        return len(self._named())
 
     def __getattr__(self, name: str) -> Any:
-        outputs = self.__dict__.get("outputs", {})
-        if name in outputs:
-            return outputs[name]
-        raise AttributeError(f"there is no output {name!r}; there are {', '.join(outputs)}")
+        named = self._named() if "job" in self.__dict__ else {}  # it has none while it is unpickled
+        if name in named:
+            return named[name]
+        raise AttributeError(f"there is no output {name!r}; there are {', '.join(named)}")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.outputs]
+        return [*super().__dir__(), *self._named()]
+
+    def _named(self) -> dict[str, Any]:
+        own = ta.outputs(self.outputs) if self.job.operation == "expression" else {}
+        return {**own, **self.outputs}
 
 
 @dataclass(frozen=True)
