@@ -83,9 +83,7 @@ def test_types_of_the_installed_client_are_seen(client_alone: Environment, tmp_p
         "--cache-dir", tmp_path / "cache", program, cwd=tmp_path,
     )  # fmt: skip
     assert 'Revealed type is "warpdesk.client.Job"' in output
-    assert (
-        'Revealed type is "numpy.ndarray' in output
-    )  # and what the ignored error is of would be found if it were none
+    assert 'Revealed type is "numpy.ndarray' in output
 
 
 def test_the_service_runs_beside_packages_of_a_user_that_are_called_app_and_kernels(
