@@ -168,17 +168,21 @@ for _name, _declared in INDICATORS.items():
         )
 
 
-def own_functions() -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """The operations of expressions that are not declared indicators: their names, series and parameters."""
-    declared = {name for name in _FUNCTIONS if name.partition(".")[0] in INDICATORS}
+def own_functions() -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    """The operations of expressions that are not declared indicators: their names, series, and parameters with their
+    defaults, `...` for none."""
     return [
         (
             name,
-            each.args,
-            tuple(field for field in each.params.model_fields if field != "nan_policy") if each.params else (),
+            (*each.args, "of") if each.own else each.args,
+            {
+                field: ... if info.is_required() else info.default
+                for field, info in (each.params.model_fields.items() if each.params else ())
+                if field != "nan_policy"
+            },
         )
         for name, each in _FUNCTIONS.items()
-        if name not in declared
+        if name.partition(".")[0] not in INDICATORS
     ]
 
 
