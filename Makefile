@@ -94,8 +94,10 @@ dashboards: $(DEV) ## write what is made from others: dashboards, rules of Kuber
 	@$(BIN)/python deploy/kubernetes/write_rules.py
 	@$(BIN)/python -m deploy.prometheus.write_reference
 
-indicators: $(DEV) ## write docs/reference/indicators.md from the declared indicators
+indicators: $(DEV) ## write what is made from the declared operations: docs/reference/indicators.md, its charts, the client's methods
 	@$(BIN)/python docs/write_indicators.py
+	@$(BIN)/python docs/write_charts.py
+	@$(BIN)/python clients/python/write_methods.py
 
 tables: $(DEV) ## write the tables of docs/benchmarks.md from benchmarks/results
 	@$(BIN)/python docs/write_tables.py

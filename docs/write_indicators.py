@@ -4,8 +4,11 @@ A list stands between `<!-- table: NAME -->` and `<!-- end -->`; NAME is a key o
 written by hand.
 """
 
+import ast
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.indicators.declared import DECLARED, INDICATORS
 from warpdesk_server.kernels.indicators.expression import own_functions
+from warpdesk_server.kernels.indicators.spec import prices_needed
 from warpdesk_server.kernels.operation import Operation
 
 HERE = Path(__file__).resolve().parent
@@ -29,6 +33,10 @@ _GROUPS = {
 }
 
 
+# Those that are not declared as graphs.
+_FOUR = {"averages": ("sma", "ema", "bollinger"), "oscillators": ("rsi",)}
+
+
 def written(page: str) -> str:
     """The page with each part that is made from declarations made anew."""
     return _TABLE.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", page)
@@ -37,14 +45,17 @@ def written(page: str) -> str:
 def _indicators() -> str:
     parts = []
     for module, title in _GROUPS.items():
-        own = [each for each in DECLARED if INDICATORS[each.name].build.__module__.endswith(f".{module}")]
+        own = [OPERATIONS[name] for name in _FOUR.get(module, ())]
+        own += [each for each in DECLARED if INDICATORS[each.name].build.__module__.endswith(f".{module}")]
         parts += [f"## {title}\n", *(_described(operation) for operation in own)]
     return "\n".join(parts)
 
 
 def _described(operation: Operation) -> str:
-    inputs = ", ".join(f"`{each.name}`" for each in operation.inputs)
-    lines = [f"### `{operation.name}`\n", f"{operation.summary}\n", f"Inputs: {inputs}.\n"]
+    name = operation.name
+    inputs = ", ".join(f"`{each.shown}`" for each in operation.inputs)
+    picture = f"![{name} of its example](../images/indicators/{name}.svg)\n"
+    lines = [f"### `{name}`\n", f"{operation.summary}\n", picture, *_formula(name), f"Inputs: {inputs}.\n"]
     schema: dict[str, Any] = operation.params.model_json_schema()["properties"]
     rows = [
         f"| `{name}` | {_default(field)} | {_range(field)} | {field.get('description', '')} |"
@@ -53,14 +64,34 @@ def _described(operation: Operation) -> str:
     ]
     if rows:
         lines += ["| parameter | default | values | |", "|---|---|---|---|", *rows, ""]
-    first = INDICATORS[operation.name].program(operation.params(**operation.example.params), 8).first
+    params = operation.params(**operation.example.params)
+    if name in INDICATORS:
+        first = INDICATORS[name].program(params, 8).first
+    else:
+        first = dict.fromkeys((each.name for each in operation.outputs), prices_needed(params) - 1)
     lines += ["| output | | first bar in the example |", "|---|---|---|"]
     for output in operation.outputs:
-        doc = output.doc.removesuffix("; of the inputs' shape and dtype").replace("|", "\\|")
+        doc = re.sub(r"[;,] of the (inputs'|prices') shape and dtype", "", output.doc).replace("|", "\\|")
         lines.append(f"| `{output.name}` | {doc} | {first[output.name]} |")
-    example = ", ".join(f"{name} {json.dumps(value)}" for name, value in operation.example.params.items())
+    example = ", ".join(f"{each} {json.dumps(value)}" for each, value in operation.example.params.items())
     lines += ["", f"Example: {example or 'the defaults'}.\n"]
     return "\n".join(lines)
+
+
+def _formula(name: str) -> list[str]:
+    """What an indicator computes, as its declaration says it."""
+    if name not in INDICATORS:
+        return ["Formula: [with its conventions](../../kernels/indicators/README.md#formulas).\n"]
+    build = INDICATORS[name].build
+    place = Path(inspect.getfile(build)).name
+    lines = textwrap.dedent(inspect.getsource(build)).splitlines()
+    (function,) = ast.parse("\n".join(lines)).body
+    assert isinstance(function, ast.FunctionDef)  # noqa: S101
+    body = textwrap.dedent("\n".join(lines[function.body[0].lineno - 1 :]))
+    source = f"in [{place}](../../kernels/indicators/{place})"
+    if "\n" not in body:
+        return [f"Formula: `{body.removeprefix('return ')}` {source}.\n"]
+    return [f"<details><summary>Formula</summary>\n\nDeclared {source}:\n\n```text\n{body}\n```\n\n</details>\n"]
 
 
 def _default(field: dict[str, Any]) -> str:
@@ -79,11 +110,12 @@ def _range(field: dict[str, Any]) -> str:
 
 
 def _expressions() -> str:
-    rows = [
-        f"| `{name}` | {', '.join(f'`{each}`' for each in series)} | {', '.join(f'`{each}`' for each in params)} |"
-        for name, series, params in own_functions()
-    ]
-    return "\n".join(["| `op` | series | parameters |", "|---|---|---|", *rows, ""])
+    rows = []
+    for name, series, params in own_functions():
+        fields = [f"`{each}`" if value is ... else f"`{each}` {json.dumps(value)}" for each, value in params.items()]
+        words = "`close` or `of`" if series == ("close", "of") else ", ".join(f"`{each}`" for each in series)
+        rows.append(f"| `{name}` | {words} | {', '.join(fields)} |")
+    return "\n".join(["| `op` | series | parameters, with their defaults |", "|---|---|---|", *rows, ""])
 
 
 def _twins() -> str:

@@ -75,25 +75,25 @@ def jobs() -> list[Work]:
         Work(
             "sma",
             days,
-            {"prices": close, "period": 200},
+            {"close": close, "period": 200},
             lambda result: f"mean of 200 days {result['sma'][-1]:,.2f}, close {last:,.2f}",
         ),
         Work(
             "ema",
             f"{len(symbols)} stocks, {closes.shape[1]:,} closes each",
-            {"prices": closes, "period": 26},
+            {"close": closes, "period": 26},
             lambda result: f"{symbols[0]} {result['ema'][0, -1]:,.2f}, {symbols[-1]} {result['ema'][-1, -1]:,.2f}",
         ),
         Work(
             "rsi",
             days,
-            {"prices": close, "period": 14},
+            {"close": close, "period": 14},
             lambda result: f"RSI {result['rsi'][-1]:.2f} on {index.dates[-1]}",
         ),
         Work(
             "bollinger",
             days,
-            {"prices": close, "period": 20, "width": 2.0},
+            {"close": close, "period": 20, "width": 2.0},
             lambda result: f"{result['lower'][-1]:,.2f} to {result['upper'][-1]:,.2f}, {_inside(close, result)}",
         ),
         Work(

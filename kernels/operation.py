@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching, Joint
 from warpdesk_server.kernels.params import Params
-from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of
+from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
 from warpdesk_server.kernels.spend import Spend
 
 Backend = Literal["cpu", "gpu"]
@@ -20,7 +20,11 @@ Backend = Literal["cpu", "gpu"]
 
 @dataclass(frozen=True)
 class Input:
-    """The declaration of one input array in an operation's contract."""
+    """The declaration of one input array in an operation's contract.
+
+    `name` is that of job records and implementations. `renamed` is its name in documents, where that is another one;
+    requests may use both.
+    """
 
     name: str
     doc: str
@@ -30,6 +34,12 @@ class Input:
     nan: bool = False  # NaN allowed; infinities never are
     empty: bool = False  # an axis of length 0 allowed
     secret: bool = False  # erased from the store when the job is committed
+    renamed: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The name of the input in documents, descriptions and errors."""
+        return self.renamed or self.name
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,20 @@ class Operation:
         """
         return not self.confidential
 
+    def given_names(self, given: Iterable[str]) -> dict[str, str]:
+        """The names that a request gives its inputs, by their names in records; an unknown one stands for itself.
+
+        Raises InvalidRequest if an input is given twice, by both of its names.
+        """
+        own = {each.shown: each.name for each in self.inputs}
+        found: dict[str, str] = {}
+        for name in given:
+            key = own.get(name, name)
+            if key in found:
+                raise refuse(f"/inputs/{name}", f"{found[key]} and {name} are one input of {self.name}; give it once")
+            found[key] = name
+        return found
+
     def batch_key(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> str | None:
         """The batch key of an operation's job as JSON: jobs of one key may run in one batch. None: the job runs alone.
 
@@ -210,21 +234,20 @@ class Operation:
 
     def _input_problems(self, inputs: Mapping[str, ArrayInfo]) -> list[Problem]:
         by_name = {expected.name: expected for expected in self.inputs}
+        shown = [expected.shown for expected in self.inputs]
         problems = [
-            Problem(
-                f"/inputs/{name}",
-                f"{self.name} has no input {name!r}; it takes {', '.join(by_name) or 'none'}",
-            )
+            Problem(f"/inputs/{name}", f"{self.name} has no input {name!r}; it takes {', '.join(shown) or 'none'}")
             for name in inputs
             if name not in by_name
         ]
         for expected in self.inputs:
             info = inputs.get(expected.name)
-            at = f"/inputs/{expected.name}"
             if info is None:
                 if expected.required:
-                    problems.append(Problem(at, f"{self.name} needs the input {expected.name!r}: {expected.doc}"))
+                    sentence = f"{self.name} needs the input {expected.shown!r}: {expected.doc}"
+                    problems.append(Problem(f"/inputs/{expected.shown}", sentence))
                 continue
+            at = f"/inputs/{expected.name}"
             if info.dtype not in expected.dtypes:
                 problems.append(Problem(at, f"dtype {info.dtype} is not one of {', '.join(expected.dtypes)}"))
             if info.ndim not in expected.ranks:

@@ -131,13 +131,14 @@ def _inputs(operation: Operation) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {expected.name: _input(expected) for expected in operation.inputs},
-        "required": [expected.name for expected in operation.inputs if expected.required],
+        "properties": {expected.shown: _input(expected) for expected in operation.inputs},
+        "required": [expected.shown for expected in operation.inputs if expected.required],
     }
 
 
 def _input(expected: Input) -> dict[str, Any]:
     ranks = " or ".join(str(rank) for rank in expected.ranks)
+    earlier = f"; {expected.name!r} is taken too" if expected.renamed else ""
     dtype: dict[str, Any] = {"type": "string", "enum": list(expected.dtypes)}
     required = ["data"]
     if DEFAULT_DTYPE in expected.dtypes:
@@ -151,6 +152,6 @@ def _input(expected: Input) -> dict[str, Any]:
         "required": required,
     }
     return {
-        "description": f"{expected.doc} ({', '.join(expected.dtypes)}; rank {ranks})",
+        "description": f"{expected.doc} ({', '.join(expected.dtypes)}; rank {ranks}){earlier}",
         "oneOf": [{"$ref": "#/components/schemas/StoredInput"}, inline],
     }

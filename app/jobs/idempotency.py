@@ -1,6 +1,7 @@
 """The Idempotency-Key of a submission: read from its header, and kept as a digest keyed with the owner's secret."""
 
 import json
+from collections.abc import Mapping
 
 import anyio.to_thread
 from fastapi import Request
@@ -9,6 +10,8 @@ from warpdesk_server.app.http import bodies
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.problems import InvalidRequest
 
 LONGEST_KEY = 255  # characters
 
@@ -41,8 +44,10 @@ async def fingerprint(services: Services, owner: str, request: Request, body: ob
     """The digest of the body of a job's submission: equal for equal JSON, whatever the order of fields and the
     spaces."""
     if (bodies.declared_length(request) or _WRITTEN_AT_ONCE) < _WRITTEN_AT_ONCE:
-        return digest(services, owner, "submission", canonical(body))
-    return await anyio.to_thread.run_sync(lambda: digest(services, owner, "submission", canonical(body)))
+        return digest(services, owner, "submission", identity(services.operations, body))
+    return await anyio.to_thread.run_sync(
+        lambda: digest(services, owner, "submission", identity(services.operations, body))
+    )
 
 
 def digest(services: Services, owner: str, purpose: str, text: str) -> str:
@@ -50,6 +55,23 @@ def digest(services: Services, owner: str, purpose: str, text: str) -> str:
     guessed."""
     data = f"{purpose}\0{text}".encode()
     return services.store.digest(owner, "uint8", (len(data),), data)
+
+
+def identity(operations: Mapping[str, Operation], body: object) -> str:
+    """The canonical JSON text of a job's submission by which it is known again, whichever name of an input it uses.
+
+    Inputs have their names in records here: a text of an earlier release stays equal to that of the same request.
+    """
+    if not isinstance(body, dict):
+        return canonical(body)
+    operation, inputs = operations.get(str(body.get("operation"))), body.get("inputs")
+    if operation is None or not isinstance(inputs, dict):
+        return canonical(body)
+    try:
+        given = operation.given_names(inputs)
+    except InvalidRequest:  # an input is given twice, which is refused later
+        return canonical(body)
+    return canonical({**body, "inputs": {name: inputs[shown] for name, shown in given.items()}})
 
 
 def canonical(value: object) -> str:

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Cost, Operation
+from warpdesk_server.kernels.operation import Cost, Input, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
@@ -38,11 +39,15 @@ SEED_BITS = 53
 
 @dataclass(frozen=True)
 class Checked:
-    """A valid submission of a job, with its parsed parameters and its input arrays, stored and inline."""
+    """A valid submission of a job, with its parsed parameters and its input arrays, stored and inline.
+
+    Inputs have their names in records here; `given` has the submission's names of them.
+    """
 
     submission: schemas.Submission
     operation: Operation
     params: Params
+    given: dict[str, str]
     stored: dict[str, str]
     inline: dict[str, Numbers]
     infos: dict[str, ArrayInfo]
@@ -78,18 +83,29 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
     """Check a job's submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
     operation = _find(services.operations, submission.operation)
     seed = _seed(operation, submission.seed)
-    inline, stored, infos = _inputs(services, owner, submission)
-    _require_a_shape(operation, inline)
+    given: dict[str, str] = {}
     try:
+        given = operation.given_names(submission.inputs)
+        inline, stored, infos = _inputs(services, owner, submission, given)
+        _require_a_shape(operation, inline, given)
         params = operation.validate(submission.params, infos)
     except InvalidRequest as error:
-        raise Refusal("invalid-request", errors.sentence_of(error.problems, error.count), *error.problems) from None
+        problems = tuple(_as_given(problem, given) for problem in error.problems)
+        raise Refusal("invalid-request", errors.sentence_of(problems, error.count), *problems) from None
     cost = operation.cost(params, infos)
     if cost.bytes > services.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
     spend = None if operation.spend is None else operation.spend(params, infos)
-    return Checked(submission, operation, params, stored, inline, infos, seed, cost, spend)
+    return Checked(submission, operation, params, given, stored, inline, infos, seed, cost, spend)
+
+
+def _as_given(problem: Problem, given: Mapping[str, str]) -> Problem:
+    """A problem of a submission, whose pointer to an input has the name that the submission gives it."""
+    for name, shown in given.items():
+        if problem.pointer == f"/inputs/{name}":
+            return Problem(f"/inputs/{shown}", problem.detail)
+    return problem
 
 
 def _require_few(body: Mapping[str, Any]) -> None:
@@ -99,7 +115,7 @@ def _require_few(body: Mapping[str, Any]) -> None:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
 
 
-def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> None:
+def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers], given: Mapping[str, str]) -> None:
     """Refuse a submission's inline input `[]` if rank 1 is not allowed: in JSON it may also mean shape (0, 3)."""
     for expected in operation.inputs:
         numbers = inline.get(expected.name)
@@ -107,7 +123,7 @@ def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> Non
             continue
         remedy = "upload the array as .npy" if expected.empty else f"{operation.name} takes no empty array"
         sentence = f"an empty list cannot express a shape such as [0, 3]; {remedy}"
-        raise refuse_at("invalid-request", f"/inputs/{expected.name}/data", sentence)
+        raise refuse_at("invalid-request", f"/inputs/{given[expected.name]}/data", sentence)
 
 
 def _require_few_problems(operation: Operation | None, params: object) -> None:
@@ -158,9 +174,21 @@ def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, S
 def _find(operations: Mapping[str, Operation], name: str) -> Operation:
     operation = operations.get(name)
     if operation is None:
-        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(operations)}"
-        raise refuse_at("unknown-operation", "/operation", sentence)
+        raise refuse_at("unknown-operation", "/operation", _unknown(operations, name))
     return operation
+
+
+def _unknown(operations: Mapping[str, Operation], name: str) -> str:
+    """A sentence about an operation that does not exist, with those that may be meant: TA-Lib's function of that name
+    among them."""
+    twins = [
+        operation.name
+        for operation in operations.values()
+        if any(twin.function.lower() == name.lower() for twin in operation.same_as)
+    ]
+    near = [*twins, *(each for each in get_close_matches(name[:64].lower(), operations, n=5) if each not in twins)]
+    hint = f"near are {', '.join(near)}; " if near else ""
+    return f"There is no operation {name[:64]!r}; {hint}GET /v1/operations lists all {len(operations)}"
 
 
 def _seed(operation: Operation, given: int | None) -> int | None:
@@ -173,7 +201,7 @@ def _seed(operation: Operation, given: int | None) -> int | None:
 
 
 def _inputs(
-    services: Services, owner: str, submission: schemas.Submission
+    services: Services, owner: str, submission: schemas.Submission, given: Mapping[str, str]
 ) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo]]:
     """The inputs of a job's submission by name: inline arrays, ids of stored arrays, and the descriptions of both."""
     inline: dict[str, Numbers] = {}
@@ -181,12 +209,12 @@ def _inputs(
     infos: dict[str, ArrayInfo] = {}
     problems: list[Problem] = []
     room = services.settings.max_inline_numbers
-    for name, value in submission.inputs.items():
-        pointer = f"/inputs/{errors.escape(name)}"
+    for name, shown in given.items():
+        value, pointer = submission.inputs[shown], f"/inputs/{errors.escape(shown)}"
         if isinstance(value, schemas.StoredInput):
             found = services.store.find(owner, value.array)
             if found is None:
-                problems.append(_missing(name, value.array))
+                problems.append(_missing(shown, value.array))
             else:
                 stored[name], infos[name] = found.id, found.info
             continue
@@ -202,10 +230,12 @@ def _inputs(
     return inline, stored, infos
 
 
-def missing(inputs: Mapping[str, str], gone: Container[str]) -> Refusal:
+def missing(checked: Checked, gone: Container[str]) -> Refusal:
     """The refusal of a submission whose stored inputs were deleted after the check: the same as if they had never
     existed."""
-    problems = tuple(_missing(name, array_id) for name, array_id in inputs.items() if array_id in gone)
+    problems = tuple(
+        _missing(checked.given[name], array_id) for name, array_id in checked.stored.items() if array_id in gone
+    )
     return Refusal("invalid-request", errors.sentence_of(problems), *problems)
 
 
@@ -230,17 +260,8 @@ def describe(operation: Operation, settings: Settings) -> models.OperationDescri
         randomness=operation.randomness,
         params=operation.params.model_json_schema(),
         inputs=[
-            models.InputDescription(
-                name=expected.name,
-                doc=expected.doc,
-                dtypes=list(expected.dtypes),
-                ranks=list(expected.ranks),
-                required=expected.required,
-                nan_allowed=expected.nan,
-                empty_allowed=expected.empty,
-                secret=expected.secret,
-            )
-            for expected in operation.inputs
+            *(_described(expected) for expected in operation.inputs),
+            *(_earlier_name(expected) for expected in operation.inputs if expected.renamed),
         ],
         outputs=[
             models.OutputDescription(name=output.name, doc=output.doc, kind=output.kind) for output in operation.outputs
@@ -271,9 +292,30 @@ def describe(operation: Operation, settings: Settings) -> models.OperationDescri
     )
 
 
+def _described(expected: Input) -> models.InputDescription:
+    return models.InputDescription(
+        name=expected.shown,
+        doc=expected.doc,
+        dtypes=list(expected.dtypes),
+        ranks=list(expected.ranks),
+        required=expected.required,
+        nan_allowed=expected.nan,
+        empty_allowed=expected.empty,
+        secret=expected.secret,
+    )
+
+
+def _earlier_name(expected: Input) -> models.InputDescription:
+    """The earlier name of an operation's renamed input, so that clients send a list under it as an input."""
+    changes = {"name": expected.name, "doc": f"earlier name of {expected.shown}", "required": False}
+    return _described(expected).model_copy(update={**changes, "alias_of": expected.shown})
+
+
 def example(operation: Operation) -> dict[str, Any]:
     """An example body of `POST /v1/jobs` for an operation; it runs unchanged."""
-    return {"operation": operation.name, "params": operation.example.params, "inputs": operation.example.inputs}
+    shown = {expected.name: expected.shown for expected in operation.inputs}
+    inputs = {shown[name]: given for name, given in operation.example.inputs.items()}
+    return {"operation": operation.name, "params": operation.example.params, "inputs": inputs}
 
 
 @router.get("/v1/operations", summary="List what can be computed", response_model=models.OperationList)
@@ -292,6 +334,5 @@ async def operations(services: ServicesDep) -> models.OperationList:
 async def operation(name: str, services: ServicesDep) -> models.OperationDescription:
     found = services.operations.get(name)
     if found is None:
-        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(services.operations)}"
-        raise Refusal("not-found", sentence)
+        raise Refusal("not-found", _unknown(services.operations, name))
     return describe(found, services.settings)

@@ -25,7 +25,7 @@ from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import ndarray, storage
 from warpdesk_server.app.budgets.settlement import with_charge
 from warpdesk_server.app.jobs import operations, schemas
-from warpdesk_server.app.jobs.idempotency import canonical, digest, reused
+from warpdesk_server.app.jobs.idempotency import canonical, digest, identity, reused
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.jobs.records import positioned
 from warpdesk_server.app.kit import errors, ledger_calls
@@ -180,7 +180,7 @@ class Placement:
             # An input that was charged for may be gone, and its job need not.
             if envelope.names_budget and envelope.idempotency_key is not None:
                 self._earlier = services.ledger.charges.of_request(
-                    envelope.owner, envelope.idempotency_key, canonical(envelope.body)
+                    envelope.owner, envelope.idempotency_key, identity(services.operations, envelope.body)
                 )
             if self._earlier is None:
                 raise
@@ -212,7 +212,7 @@ class Placement:
         request = ChargeRequest(
             owner=job.owner,
             idempotency_key=envelope.idempotency_key,
-            fingerprint=canonical(envelope.body),
+            fingerprint=identity(services.operations, envelope.body),
             operation=job.operation,
             params=job.canonical_params,
             inputs=job.canonical_inputs,
@@ -377,7 +377,7 @@ class Placement:
             case KeyReused():
                 return reused(error.job_id)
             case InputsGone():
-                return operations.missing(self._checked.stored, error.arrays)
+                return operations.missing(self._checked, error.arrays)
         if "command not allowed when used memory" in str(error):  # of a script Redis 6 answers with no type of its own
             return admission.memory()
         raise error

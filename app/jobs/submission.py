@@ -115,7 +115,7 @@ async def submit_for(services: Services, owner: Key, name: str, body: Mapping[st
     """
     key = IdempotencyKey(
         idempotency.digest(services, owner.id, "service-key", name),
-        idempotency.digest(services, owner.id, "submission", idempotency.canonical(body)),
+        idempotency.digest(services, owner.id, "submission", idempotency.identity(services.operations, body)),
     )
     envelope = Envelope.of(services, owner, new_job_id(), body, key, None)
     return (await place(services, envelope, positioned_too=False)).job_id

@@ -168,17 +168,21 @@ for _name, _declared in INDICATORS.items():
         )
 
 
-def own_functions() -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
-    """The operations of expressions that are not declared indicators: their names, series and parameters."""
-    declared = {name for name in _FUNCTIONS if name.partition(".")[0] in INDICATORS}
+def own_functions() -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    """The operations of expressions that are not declared indicators: their names, series, and parameters with their
+    defaults, `...` for none."""
     return [
         (
             name,
-            each.args,
-            tuple(field for field in each.params.model_fields if field != "nan_policy") if each.params else (),
+            (*each.args, "of") if each.own else each.args,
+            {
+                field: ... if info.is_required() else info.default
+                for field, info in (each.params.model_fields.items() if each.params else ())
+                if field != "nan_policy"
+            },
         )
         for name, each in _FUNCTIONS.items()
-        if name not in declared
+        if name.partition(".")[0] not in INDICATORS
     ]
 
 
@@ -198,6 +202,7 @@ class _Reader:
     def __init__(self, params: Expression) -> None:
         self._let = params.let
         self._names: dict[str, Node | None] = {}  # None while it is read
+        self._used: set[str] = set()  # names that an expression reads
         self._nodes = 0
         self.inputs: dict[str, str] = {}  # with the place that reads them first
         for name in params.let:
@@ -208,6 +213,9 @@ class _Reader:
         self.outputs = {
             name: self._node(params.outputs[name], f"/params/outputs/{name}") for name in sorted(params.outputs)
         }
+        for name in params.let:
+            if name not in self._used:
+                raise refuse(f"/params/let/{name}", f"nothing reads {name!r}; use it in an output or leave it out")
         reached = a.inputs_of(self.outputs.values())
         self.inputs = {name: at for name, at in self.inputs.items() if name in reached}
 
@@ -217,6 +225,7 @@ class _Reader:
         if isinstance(written, int | float):
             return a.node(_finite(written, at))
         if isinstance(written, str):
+            self._used.add(written)
             return self._named(written, at)
         if not isinstance(written, dict):
             raise refuse(at, "an expression is a name, a number or an object with `op`")

@@ -80,7 +80,8 @@ class Bollinger(Params):
     nan_policy: Gaps = "window"
 
 
-def _prices_needed(params: Any) -> int:
+def prices_needed(params: Any) -> int:
+    """The length of the shortest series in which an indicator has a number."""
     if isinstance(params, Rsi):
         return params.period + 1
     if isinstance(params, Ema) and params.convention == "tradingview":
@@ -90,7 +91,7 @@ def _prices_needed(params: Any) -> int:
 
 def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
     prices = inputs["prices"]
-    needed, got = _prices_needed(params), prices.shape[-1]
+    needed, got = prices_needed(params), prices.shape[-1]
     if got < needed:
         raise refuse("/params/period", f"period {params.period} needs at least {needed} prices, got {got}")
     if params.nan_policy == "error" and prices.has_nan:
@@ -178,7 +179,12 @@ def _grid(outputs: int) -> Any:
 
 
 _PRICES = Input(
-    "prices", "closing prices, shape (time) or (assets, time), oldest first", ("float64", "float32"), (1, 2), nan=True
+    "prices",
+    "closing prices, shape (time) or (assets, time), oldest first",
+    ("float64", "float32"),
+    (1, 2),
+    nan=True,
+    renamed="close",
 )
 
 # StockCharts ChartSchool, worked spreadsheet "cs-rsi.xls": 33 closes of QQQQ.
@@ -192,7 +198,7 @@ _CLOSES = [
 def _twin(
     function: str, parameters: Mapping[str, Any], fixed: Mapping[str, Any] | None = None, **outputs: str
 ) -> SameAs:
-    return SameAs("TA-Lib", function, parameters, {"prices": "close"}, outputs, fixed or {})
+    return SameAs("TA-Lib", function, parameters, {"close": "close"}, outputs, fixed or {})
 
 
 def _example(**params: Any) -> Example:

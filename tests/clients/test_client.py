@@ -27,6 +27,7 @@ from warpdesk import (
     Unreachable,
     WarpdeskError,
     errors,
+    ta,
 )
 from warpdesk.arrays import INLINE, AnyArray, as_array
 from warpdesk.client import Job
@@ -56,6 +57,18 @@ def test_params_in_a_mapping_are_sent_beside_those_by_name(client: Client) -> No
     with pytest.raises(WarpdeskError) as refused:
         client.submit("bollinger", prices=close, params={"backend": "cpu"})
     assert [error.pointer for error in refused.value.errors] == ["/params/backend"]
+
+
+@pytest.mark.parametrize("convert", [list, np.array])
+def test_an_earlier_name_of_an_input_gives_the_same_bytes(client: Client, convert: Any) -> None:
+    close = convert(sp500().close[:40].tolist())
+    for operation in ("sma", "ema", "rsi", "bollinger"):
+        now, before = client.run(operation, close=close, period=5), client.run(operation, prices=close, period=5)
+        assert {name: array.tobytes() for name, array in now.items()} == {
+            name: array.tobytes() for name, array in before.items()
+        }
+    with pytest.raises(RequestRefused, match="close and prices are one input of rsi; give it once"):
+        client.run("rsi", close=close, prices=close, period=5)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -470,6 +483,22 @@ def test_outputs_of_a_result_have_names(client: Client) -> None:
     assert set(result) == {"upper", "middle", "lower"} == set(result.keys()) <= set(dir(result))
     with pytest.raises(AttributeError, match="there is no output 'uper'; there are "):
         _ = result.uper
+
+
+def test_outputs_of_an_expression_are_found_by_their_own_names(client: Client) -> None:
+    close = sp500().close[:60]
+    wanted = ta.expression(alpha=ta.sma(ta.close, 5), series=ta.rsi(ta.close, 14))
+    result = client.run("expression", params=wanted, close=close)
+    assert result["alpha"].tobytes() == client.run("sma", close=close, period=5)["sma"].tobytes()
+    assert result.alpha.tobytes() == result["series"][0].tobytes() == ta.outputs(result)["alpha"].tobytes()
+    assert ta.outputs(result)["series"].tobytes() == client.run("rsi", close=close, period=14)["rsi"].tobytes()
+    assert set(result) == {"alpha", "series", "names", "first"} <= set(dir(result))
+    assert set(result.outputs) == {"series", "names", "first"}
+    copy = pickle.loads(pickle.dumps(result))  # noqa: S301 (ours)
+    assert copy["alpha"].tobytes() == result["alpha"].tobytes()
+    with pytest.raises(KeyError, match="there is no output 'beta'; there are alpha, series, names, first"):
+        _ = result["beta"]
+    assert "beta" not in result
 
 
 def test_a_job_is_asked_by_itself(client: Client) -> None:

@@ -72,13 +72,29 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "an empty object": ({}, "/operation", "required"),
     "unknown field": (rsi(colour="red"), "/colour", "colour"),
     "unknown parameter": (rsi(params={"period": 2, "speed": 1}), "/params/speed", "no field 'speed'"),
-    "unknown input": (rsi(inputs={**prices([1.0, 2.0, 3.0]), "volume": {"data": [1.0]}}), "/inputs/volume", "prices"),
+    "unknown input": (
+        rsi(inputs={**prices([1.0, 2.0, 3.0]), "volume": {"data": [1.0]}}), "/inputs/volume", "it takes close"
+    ),
     "unknown field of an input": (
         rsi(inputs={"prices": {"data": [1.0], "unit": "USD"}}), "/inputs/prices/unit", "no field 'unit'"
     ),
     "both an id and data": (rsi(inputs={"prices": {"array": NOBODY, "data": [1.0]}}), "/inputs/prices/data", "data"),
     "neither an id nor data": (rsi(inputs={"prices": {}}), "/inputs/prices/data", "required"),
-    "missing input": (rsi(inputs={}), "/inputs/prices", "needs the input 'prices'"),
+    "missing input": (rsi(inputs={}), "/inputs/close", "needs the input 'close'"),
+    "an input by both of its names": (
+        rsi(inputs={**prices([1.0, 2.0, 3.0]), "close": {"data": [1.0, 2.0, 3.0]}}),
+        "/inputs/close", "prices and close are one input of rsi; give it once",
+    ),
+    "an input by its new name, wrong inside": (
+        rsi(inputs={"close": {"data": [1.0, "2"]}}), "/inputs/close/data/1", "'2' is not a number"
+    ),
+    "an input by its new name, of a wrong dtype": (
+        rsi(inputs={"close": {"data": [1, 2], "dtype": "int64"}}), "/inputs/close", "int64 is not one of"
+    ),
+    "an input by its new name, that is not stored": (
+        rsi(inputs={"close": {"array": NOBODY}}), "/inputs/close/array", NOBODY
+    ),
+    "an input by its new name, an empty list": (rsi(inputs={"close": {"data": []}}), "/inputs/close", "empty"),
     "missing parameter": (rsi(params={}), "/params/period", "required"),
     "wrong dtype": (rsi(inputs=prices([1, 2, 3], "int64")), "/inputs/prices", "int64 is not one of float64, float32"),
     "dtype that does not exist": (rsi(inputs=prices([1.0], "float16")), "/inputs/prices/dtype", "float64"),
@@ -246,8 +262,12 @@ def test_an_unknown_operation_is_refused_with_the_ones_that_exist(api: Live) -> 
     answer = api.http.post("/v1/jobs", json=rsi(operation="fft"))
 
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown-operation")
-    assert answer.json()["detail"] == f"There is no operation 'fft'; there are {', '.join(OPERATIONS)}"
+    assert answer.json()["detail"] == f"There is no operation 'fft'; GET /v1/operations lists all {len(OPERATIONS)}"
     assert api.http.get("/v1/operations/fft").status_code == 404
+    for name, near in (("mcad", "macd"), ("Bolinger", "bollinger"), ("BBANDS", "bollinger"), ("stochf", "stochastic")):
+        for answer in (api.http.post("/v1/jobs", json=rsi(operation=name)), api.http.get(f"/v1/operations/{name}")):
+            assert f"There is no operation {name!r}; near are {near}" in answer.json()["detail"]
+            assert len(answer.json()["detail"]) < 200
 
 
 def test_a_job_that_fits_nowhere_is_refused_with_the_bytes(api: Live) -> None:

@@ -76,12 +76,14 @@ def test_types_of_the_installed_client_are_seen(client_alone: Environment, tmp_p
     program = tmp_path / "program.py"
     program.write_text(
         'from warpdesk import Client\n\nwith Client() as client:\n    reveal_type(client.submit("sum", x=[1.0]))\n'
+        "    reveal_type(client.macd([1.0]).signal)\n    client.macd([1.0], fst=3)  # type: ignore[call-arg]\n"
     )
     output = run(
         ROOT / ".venv/bin/mypy", "--strict", "--python-executable", client_alone.python,
         "--cache-dir", tmp_path / "cache", program, cwd=tmp_path,
     )  # fmt: skip
     assert 'Revealed type is "warpdesk.client.Job"' in output
+    assert 'Revealed type is "numpy.ndarray' in output
 
 
 def test_the_service_runs_beside_packages_of_a_user_that_are_called_app_and_kernels(

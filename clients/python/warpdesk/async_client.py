@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from pydantic import PrivateAttr
 
 from warpdesk.arrays import AnyArray
+from warpdesk.async_operations import AsyncOperations
 from warpdesk.calls import (
     AnyJob,
     AskedRound,
@@ -68,7 +69,7 @@ class AsyncJob(JobDescription):
         return await self._client.job(self)
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperations):
     """`Client` for asyncio: the same methods, awaited; `list` and `events` are asynchronous iterators."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:

@@ -2,15 +2,34 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Required, TypedDict, get_args
+from typing import Any, Literal, Required, TypedDict, TypeVar, get_args
 
+from numpy.typing import ArrayLike
+
+from warpdesk import ta
 from warpdesk.arrays import AnyArray
-from warpdesk.models import BackendWish, JobDescription, JobEvent, Priority, Provenance
+from warpdesk.models import Array, BackendWish, JobDescription, JobEvent, Priority, Provenance
 from warpdesk.secagg.quantisation import Quantisation
 
 AnyJob = JobDescription | str  # a job, or its id
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
+Numbers = ArrayLike | Array  # an input: numbers, or an array that was uploaded
+NanPolicy = Literal["window", "skip", "ffill", "error"]
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of a client's `run`, which the methods of operations take too."""
+
+    backend: BackendWish
+    priority: Priority
+    seed: int | None
+    deadline_s: float | None
+    result_ttl_s: float | None
+    timeout: float | None
+    on_timeout: OnTimeout
+    progress: Progress | None
+    idempotency_key: str | None
 
 
 def require_known(wish: OnTimeout) -> None:
@@ -62,6 +81,8 @@ class Result(Mapping[str, Any]):
     provenance; the job.
 
     An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
+    The outputs of an `expression` are found by the names that it gives them, beside `series`, `names` and `first`,
+    which `outputs` has alone.
     """
 
     outputs: dict[str, Any]
@@ -69,22 +90,42 @@ class Result(Mapping[str, Any]):
     job: JobDescription
 
     def __getitem__(self, name: str) -> Any:
-        return self.outputs[name]
+        named = self._named()
+        if name not in named:
+            raise KeyError(f"there is no output {name!r}; there are {', '.join(named)}")
+        return named[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.outputs)
+        return iter(self._named())
 
     def __len__(self) -> int:
-        return len(self.outputs)
+        return len(self._named())
 
     def __getattr__(self, name: str) -> Any:
-        outputs = self.__dict__.get("outputs", {})
-        if name in outputs:
-            return outputs[name]
-        raise AttributeError(f"there is no output {name!r}; there are {', '.join(outputs)}")
+        named = self._named() if "job" in self.__dict__ else {}  # it has none while it is unpickled
+        if name in named:
+            return named[name]
+        raise AttributeError(f"there is no output {name!r}; there are {', '.join(named)}")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.outputs]
+        return [*super().__dir__(), *self._named()]
+
+    def _named(self) -> dict[str, Any]:
+        own = ta.outputs(self.outputs) if self.job.operation == "expression" else {}
+        return {**own, **self.outputs}
+
+
+R = TypeVar("R", bound=Result)
+
+
+def typed(kind: type[R], result: Result) -> R:
+    """The result of a client's method as that of one operation."""
+    return kind(result.outputs, result.provenance, result.job)
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The inputs and parameters that the caller of a client's method gave: all but None."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The HTTP client of a Warpdesk service, with NumPy arrays in and out.
 
     with Client() as client:
-        result = client.run("rsi", prices=closes, period=14)
+        result = client.run("rsi", close=closes, period=14)
         result["rsi"], result.provenance.backend
 
 `AsyncClient` of async_client.py has the same methods. The requests and their order are written once, in exchange.py;
@@ -58,6 +58,7 @@ from warpdesk.models import (
     OperationDescription,
     Priority,
 )
+from warpdesk.operations import Operations
 from warpdesk.progress import ProgressBar
 
 __all__ = [
@@ -113,8 +114,10 @@ class Job(JobDescription):
         return self._client.job(self)
 
 
-class Client:
+class Client(Operations):
     """The synchronous client of one service. Close it, or use it as a context manager.
+
+    Each operation has a method, `client.macd(closes, fast=8)`, and all are run by their names too.
 
     `url` defaults to WARPDESK_URL or http://127.0.0.1:8000, `api_key` to WARPDESK_API_KEY. `timeout` is in seconds per
     request; the time that the service is asked to wait comes on top.

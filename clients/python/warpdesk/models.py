@@ -210,6 +210,9 @@ class InputDescription(Reply):
     nan_allowed: bool
     empty_allowed: bool
     secret: Annotated[bool, Field(description="Erased when the job is done")]
+    alias_of: Annotated[
+        str | None, Field(description="The input of which this is an earlier name; a job has one of the two")
+    ] = None
 
 
 class OutputDescription(Reply):

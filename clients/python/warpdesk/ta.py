@@ -5,7 +5,7 @@
     line = ta.ema(ta.close, 12) - ta.ema(ta.close, 26)
     wanted = ta.expression(line=line, signal=ta.ema(line, 9), k=ta.stochastic.k(period=14))
     result = client.run("expression", params=wanted, close=closes, high=highs, low=lows)
-    ta.outputs(result)["signal"]
+    result["signal"]
 
 Every operation of expressions is a function here: `ta.rsi(ta.close, 14)`. Series come first and are `of`, or `a` and
 `b`; a number after them is the period. Indicators of several inputs take them by name, `ta.atr(high=x, period=14)`,
@@ -188,7 +188,7 @@ def expression(nan_policy: str | None = None, **wanted: "Series | float") -> dic
 
 
 def outputs(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs of a result of `expression` by name."""
+    """The outputs of a result of `expression` by name, also one that is named like an output of the operation."""
     return dict(zip(result["names"], result["series"], strict=True))
 
 

@@ -49,7 +49,7 @@ def _submit(chosen: argparse.Namespace) -> int:
 
     try:
         words = _named("-p", chosen.param, "NAME=VALUE, for example period=14")
-        places = _named("-i", chosen.input, "NAME=FILE, for example prices=prices.csv:Close")
+        places = _named("-i", chosen.input, "NAME=FILE, for example close=prices.csv:Close")
         for name in sorted(words.keys() & places.keys()):
             raise ValueError(f"{name} is given both with -p and with -i")
         files = {name: _file(place) for name, place in places.items()}

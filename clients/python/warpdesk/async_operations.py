@@ -1,0 +1,1799 @@
+"""The asynchronous client's method for each operation, with types: written by clients/python/write_methods.py."""
+
+# ruff: noqa: A002 (operations have parameters that are called like builtins)
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Unpack
+
+from warpdesk.calls import NanPolicy, Numbers, Result, RunOptions, given, typed
+from warpdesk.operations import (
+    AccelerationBandsResult,
+    AccelerationOscillatorResult,
+    AddResult,
+    AdoscResult,
+    AdResult,
+    AdrResult,
+    AdxResult,
+    AdxrResult,
+    ApoResult,
+    AroonResult,
+    AtrResult,
+    AveragePriceResult,
+    AwesomeOscillatorResult,
+    AxpyResult,
+    BalanceOfPowerResult,
+    BollingerResult,
+    BreakoutResult,
+    CandlestickResult,
+    CciResult,
+    ChaikinVolatilityResult,
+    CloseToCloseResult,
+    CmfResult,
+    CmoResult,
+    CoppockResult,
+    CrossoverResult,
+    DemaResult,
+    DetrendedPriceResult,
+    DirectionalMovementResult,
+    DonchianResult,
+    DotResult,
+    DpNoiseResult,
+    EfficiencyRatioResult,
+    ElderRayResult,
+    EmaResult,
+    ExpressionResult,
+    FederatedAverageResult,
+    ForceIndexResult,
+    ForecastOscillatorResult,
+    GarmanKlassResult,
+    HeikinAshiResult,
+    HmaResult,
+    IchimokuResult,
+    IntradayMomentumResult,
+    KamaResult,
+    KdjResult,
+    KeltnerResult,
+    LinearRegressionResult,
+    MacdResult,
+    MarketFacilitationResult,
+    MassIndexResult,
+    MatmulResult,
+    MaxResult,
+    MeanReversionResult,
+    MedianPriceResult,
+    MfiResult,
+    MidpointResult,
+    MidpriceResult,
+    MinResult,
+    MomentumResult,
+    MonteCarloResult,
+    MultiplyResult,
+    NatrResult,
+    NormResult,
+    NviResult,
+    ObvResult,
+    ParabolicSarResult,
+    ParkinsonResult,
+    PpoResult,
+    PviResult,
+    PvoResult,
+    PvtResult,
+    QstickResult,
+    RelativeVolatilityResult,
+    RelativeVolumeResult,
+    RmaResult,
+    RocResult,
+    RogersSatchellResult,
+    RollingPairResult,
+    RollingResult,
+    RsiResult,
+    SecureAggregationResult,
+    ShamirReconstructResult,
+    ShamirShareResult,
+    SmaResult,
+    StochasticMomentumResult,
+    StochasticResult,
+    StochasticRsiResult,
+    SumResult,
+    SupertrendResult,
+    SwingPivotsResult,
+    T3Result,
+    TemaResult,
+    TrimaResult,
+    TrixResult,
+    TrueRangeResult,
+    TsiResult,
+    TypicalPriceResult,
+    UltimateOscillatorResult,
+    VerticalHorizontalFilterResult,
+    VortexResult,
+    VwapResult,
+    VwmaResult,
+    WadResult,
+    WeightedCloseResult,
+    WilliamsRResult,
+    WmaResult,
+    YangZhangResult,
+    ZlmaResult,
+)
+
+
+class AsyncOperations(ABC):
+    """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
+
+    @abstractmethod
+    async def run(self, operation: str, *, params: Mapping[str, Any] | None = None, **fields: Any) -> Result: ...
+
+    async def matmul(
+        self,
+        a: Numbers,
+        b: Numbers,
+        *,
+        algorithm: Literal["kernel", "library"] | None = None,
+        precision: Literal["ieee", "tf32", "bf16", "fp16"] = "ieee",
+        **options: Unpack[RunOptions],
+    ) -> MatmulResult:
+        """Matrix product a @ b, single or batched. Arguments are those of `Client.matmul`."""
+        fields = given(a=a, b=b, algorithm=algorithm, precision=precision)
+        return typed(MatmulResult, await self.run("matmul", params=fields, **options))
+
+    async def sma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> SmaResult:
+        """Simple moving average. Arguments are those of `Client.sma`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(SmaResult, await self.run("sma", params=fields, **options))
+
+    async def ema(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> EmaResult:
+        """Exponential moving average, alpha = 2 / (period + 1). Arguments are those of `Client.ema`."""
+        fields = given(close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(EmaResult, await self.run("ema", params=fields, **options))
+
+    async def rsi(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
+        flat: Literal[0, 50, 100, "nan"] = 50,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RsiResult:
+        """Relative strength index, 0 to 100. Arguments are those of `Client.rsi`."""
+        fields = given(close=close, period=period, convention=convention, flat=flat, nan_policy=nan_policy)
+        return typed(RsiResult, await self.run("rsi", params=fields, **options))
+
+    async def bollinger(
+        self,
+        close: Numbers,
+        *,
+        period: int = 20,
+        width: float = 2.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> BollingerResult:
+        """Bollinger bands: mean and `width` population standard deviations around it. Arguments are those of
+        `Client.bollinger`."""
+        fields = given(close=close, period=period, width=width, nan_policy=nan_policy)
+        return typed(BollingerResult, await self.run("bollinger", params=fields, **options))
+
+    async def rma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> RmaResult:
+        """Wilder's average: alpha = 1 / period, from the mean of the first `period` prices (Wilder 1978). Arguments are
+        those of `Client.rma`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(RmaResult, await self.run("rma", params=fields, **options))
+
+    async def wma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> WmaResult:
+        """Weighted average: weights period, period - 1, ... 1 from the newest price on. Arguments are those of
+        `Client.wma`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(WmaResult, await self.run("wma", params=fields, **options))
+
+    async def trima(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> TrimaResult:
+        """Triangular average: a simple average of a simple average. Arguments are those of `Client.trima`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(TrimaResult, await self.run("trima", params=fields, **options))
+
+    async def dema(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> DemaResult:
+        """Double exponential average: 2 e - ema(e), e = ema(close) (Mulloy 1994). Arguments are those of
+        `Client.dema`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(DemaResult, await self.run("dema", params=fields, **options))
+
+    async def tema(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> TemaResult:
+        """Triple exponential average: 3 e - 3 ema(e) + ema(ema(e)) (Mulloy 1994). Arguments are those of
+        `Client.tema`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(TemaResult, await self.run("tema", params=fields, **options))
+
+    async def t3(
+        self,
+        close: Numbers,
+        *,
+        period: int = 5,
+        factor: float = 0.7,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> T3Result:
+        """Tillson's T3: six exponential averages, weighed by the volume factor (Tillson 1998). Arguments are those of
+        `Client.t3`."""
+        fields = given(close=close, period=period, factor=factor, nan_policy=nan_policy)
+        return typed(T3Result, await self.run("t3", params=fields, **options))
+
+    async def hma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> HmaResult:
+        """Hull average: wma(2 wma(close, period / 2) - wma(close, period), sqrt(period)), both rounded down (Hull
+        2005). Arguments are those of `Client.hma`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(HmaResult, await self.run("hma", params=fields, **options))
+
+    async def zlma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> ZlmaResult:
+        """Zero-lag exponential average: ema of 2 close - the close (period - 1) / 2 bars ago (Ehlers and Way 2010).
+        Arguments are those of `Client.zlma`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(ZlmaResult, await self.run("zlma", params=fields, **options))
+
+    async def kama(
+        self,
+        close: Numbers,
+        *,
+        period: int = 10,
+        fast: int = 2,
+        slow: int = 30,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> KamaResult:
+        """Kaufman's adaptive average: alpha between 2 / (slow + 1) and 2 / (fast + 1), squared, by the efficiency ratio
+        over `period` bars; from the close before the first (Kaufman 1995). Arguments are those of `Client.kama`."""
+        fields = given(close=close, period=period, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(KamaResult, await self.run("kama", params=fields, **options))
+
+    async def midpoint(
+        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> MidpointResult:
+        """Middle of the highest and the lowest close of the last `period` bars. Arguments are those of
+        `Client.midpoint`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(MidpointResult, await self.run("midpoint", params=fields, **options))
+
+    async def midprice(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MidpriceResult:
+        """Middle of the highest high and the lowest low of the last `period` bars. Arguments are those of
+        `Client.midprice`."""
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(MidpriceResult, await self.run("midprice", params=fields, **options))
+
+    async def vwma(
+        self,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VwmaResult:
+        """Average weighed by volume over the last `period` bars; NaN where nothing was traded in all of them. Arguments
+        are those of `Client.vwma`."""
+        fields = given(close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(VwmaResult, await self.run("vwma", params=fields, **options))
+
+    async def average_price(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AveragePriceResult:
+        """Mean of open, high, low and close. Arguments are those of `Client.average_price`."""
+        fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(AveragePriceResult, await self.run("average_price", params=fields, **options))
+
+    async def median_price(
+        self, high: Numbers, low: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> MedianPriceResult:
+        """Mean of high and low. Arguments are those of `Client.median_price`."""
+        fields = given(high=high, low=low, nan_policy=nan_policy)
+        return typed(MedianPriceResult, await self.run("median_price", params=fields, **options))
+
+    async def typical_price(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> TypicalPriceResult:
+        """Mean of high, low and close. Arguments are those of `Client.typical_price`."""
+        fields = given(high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(TypicalPriceResult, await self.run("typical_price", params=fields, **options))
+
+    async def weighted_close(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> WeightedCloseResult:
+        """Mean of high, low and twice the close. Arguments are those of `Client.weighted_close`."""
+        fields = given(high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(WeightedCloseResult, await self.run("weighted_close", params=fields, **options))
+
+    async def donchian(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 20,
+        current: bool = True,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> DonchianResult:
+        """Donchian channel: the highest high and the lowest low of the last `period` bars. Arguments are those of
+        `Client.donchian`."""
+        fields = given(high=high, low=low, period=period, current=current, nan_policy=nan_policy)
+        return typed(DonchianResult, await self.run("donchian", params=fields, **options))
+
+    async def keltner(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        range_period: int = 10,
+        width: float = 2.0,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> KeltnerResult:
+        """Keltner channel: an exponential average and `width` average true ranges around it (Keltner 1960, Raschke).
+        Arguments are those of `Client.keltner`."""
+        fields = given(
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            range_period=range_period,
+            width=width,
+            convention=convention,
+            nan_policy=nan_policy,
+        )
+        return typed(KeltnerResult, await self.run("keltner", params=fields, **options))
+
+    async def acceleration_bands(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AccelerationBandsResult:
+        """Acceleration bands: averages of high (1 + 4 r) and low (1 - 4 r), r = (high - low) / (high + low) (Headley
+        2002). Arguments are those of `Client.acceleration_bands`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(AccelerationBandsResult, await self.run("acceleration_bands", params=fields, **options))
+
+    async def ichimoku(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        conversion_period: int = 9,
+        base_period: int = 26,
+        span_period: int = 52,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> IchimokuResult:
+        """Ichimoku: middles of highest highs and lowest lows. Charts draw the spans `base_period` bars ahead and the
+        lagging line as many behind; here every number stands at the bar at which it is known. Arguments are those of
+        `Client.ichimoku`."""
+        fields = given(
+            high=high,
+            low=low,
+            conversion_period=conversion_period,
+            base_period=base_period,
+            span_period=span_period,
+            nan_policy=nan_policy,
+        )
+        return typed(IchimokuResult, await self.run("ichimoku", params=fields, **options))
+
+    async def parabolic_sar(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        acceleration: float = 0.02,
+        maximum: float = 0.2,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ParabolicSarResult:
+        """Parabolic stop and reverse: a stop that follows the extreme price, the quicker the longer it lasts, and
+        changes sides when it is met (Wilder 1978). It begins on the side to which the second bar moves more. Arguments
+        are those of `Client.parabolic_sar`."""
+        fields = given(high=high, low=low, acceleration=acceleration, maximum=maximum, nan_policy=nan_policy)
+        return typed(ParabolicSarResult, await self.run("parabolic_sar", params=fields, **options))
+
+    async def supertrend(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 10,
+        width: float = 3.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> SupertrendResult:
+        """Supertrend: bands of `width` average true ranges around (high + low) / 2 that only close in; the trend turns
+        where the close leaves them. Arguments are those of `Client.supertrend`."""
+        fields = given(high=high, low=low, close=close, period=period, width=width, nan_policy=nan_policy)
+        return typed(SupertrendResult, await self.run("supertrend", params=fields, **options))
+
+    async def heikin_ashi(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> HeikinAshiResult:
+        """Heikin-Ashi bars: the close is the mean of the bar, the open the middle of the Heikin-Ashi bar before.
+        Arguments are those of `Client.heikin_ashi`."""
+        fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(HeikinAshiResult, await self.run("heikin_ashi", params=fields, **options))
+
+    async def macd(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        signal: int = 9,
+        average: Literal["ema", "sma"] = "ema",
+        convention: Literal["talib", "plain"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MacdResult:
+        """Moving average convergence/divergence (Appel 1979). Arguments are those of `Client.macd`."""
+        fields = given(
+            close=close,
+            fast=fast,
+            slow=slow,
+            signal=signal,
+            average=average,
+            convention=convention,
+            nan_policy=nan_policy,
+        )
+        return typed(MacdResult, await self.run("macd", params=fields, **options))
+
+    async def apo(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        average: Literal["ema", "sma"] = "ema",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ApoResult:
+        """Absolute price oscillator: the fast less the slow average. Arguments are those of `Client.apo`."""
+        fields = given(close=close, fast=fast, slow=slow, average=average, nan_policy=nan_policy)
+        return typed(ApoResult, await self.run("apo", params=fields, **options))
+
+    async def ppo(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        average: Literal["ema", "sma"] = "ema",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> PpoResult:
+        """Percentage price oscillator: the fast less the slow average, in percent of the slow one. Arguments are those
+        of `Client.ppo`."""
+        fields = given(close=close, fast=fast, slow=slow, average=average, nan_policy=nan_policy)
+        return typed(PpoResult, await self.run("ppo", params=fields, **options))
+
+    async def pvo(
+        self,
+        volume: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> PvoResult:
+        """Percentage volume oscillator: the percentage price oscillator of volume. Arguments are those of
+        `Client.pvo`."""
+        fields = given(volume=volume, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(PvoResult, await self.run("pvo", params=fields, **options))
+
+    async def momentum(
+        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> MomentumResult:
+        """Momentum: the change of the close over `period` bars. Arguments are those of `Client.momentum`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(MomentumResult, await self.run("momentum", params=fields, **options))
+
+    async def roc(
+        self,
+        close: Numbers,
+        *,
+        period: int = 10,
+        form: Literal["percent", "fraction", "ratio", "ratio100"] = "percent",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RocResult:
+        """Rate of change: the close relative to that of `period` bars ago; 0 where that one was 0. Arguments are those
+        of `Client.roc`."""
+        fields = given(close=close, period=period, form=form, nan_policy=nan_policy)
+        return typed(RocResult, await self.run("roc", params=fields, **options))
+
+    async def stochastic(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        smooth: int = 3,
+        signal: int = 3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> StochasticResult:
+        """Stochastic oscillator: where the close lies between the lowest low and the highest high of `period` bars, 0
+        to 100, smoothed; 0 where they are equal (Lane 1984). Arguments are those of `Client.stochastic`."""
+        fields = given(
+            high=high, low=low, close=close, period=period, smooth=smooth, signal=signal, nan_policy=nan_policy
+        )
+        return typed(StochasticResult, await self.run("stochastic", params=fields, **options))
+
+    async def stochastic_rsi(
+        self,
+        close: Numbers,
+        *,
+        rsi_period: int = 14,
+        period: int = 14,
+        signal: int = 3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> StochasticRsiResult:
+        """Stochastic RSI: where the RSI lies between its lowest and highest of `period` bars (Chande and Kroll 1994).
+        Arguments are those of `Client.stochastic_rsi`."""
+        fields = given(close=close, rsi_period=rsi_period, period=period, signal=signal, nan_policy=nan_policy)
+        return typed(StochasticRsiResult, await self.run("stochastic_rsi", params=fields, **options))
+
+    async def williams_r(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> WilliamsRResult:
+        """Williams' %R: how far the close lies below the highest high of `period` bars, -100 to 0; 0 where high and low
+        are equal. Arguments are those of `Client.williams_r`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(WilliamsRResult, await self.run("williams_r", params=fields, **options))
+
+    async def cci(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CciResult:
+        """Commodity channel index: the distance of the typical price from its mean, in 0.015 mean absolute deviations
+        (Lambert 1980); 0 where there is no deviation. Arguments are those of `Client.cci`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(CciResult, await self.run("cci", params=fields, **options))
+
+    async def cmo(
+        self,
+        close: Numbers,
+        *,
+        period: int = 14,
+        convention: Literal["talib", "chande"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CmoResult:
+        """Chande momentum oscillator: gains less losses relative to both, -100 to 100; 0 where nothing moved. Arguments
+        are those of `Client.cmo`."""
+        fields = given(close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(CmoResult, await self.run("cmo", params=fields, **options))
+
+    async def trix(
+        self, close: Numbers, *, period: int = 15, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> TrixResult:
+        """TRIX: the change of an exponential average of an average of an average, in percent (Hutson 1983). Arguments
+        are those of `Client.trix`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(TrixResult, await self.run("trix", params=fields, **options))
+
+    async def tsi(
+        self,
+        close: Numbers,
+        *,
+        slow: int = 25,
+        fast: int = 13,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> TsiResult:
+        """True strength index: changes, averaged twice, relative to their sizes, -100 to 100 (Blau 1991). Arguments are
+        those of `Client.tsi`."""
+        fields = given(close=close, slow=slow, fast=fast, nan_policy=nan_policy)
+        return typed(TsiResult, await self.run("tsi", params=fields, **options))
+
+    async def ultimate_oscillator(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        short: int = 7,
+        medium: int = 14,
+        long: int = 28,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> UltimateOscillatorResult:
+        """Ultimate oscillator: buying pressure over three windows, weighed 4, 2 and 1, 0 to 100 (Williams 1985).
+        Arguments are those of `Client.ultimate_oscillator`."""
+        fields = given(high=high, low=low, close=close, short=short, medium=medium, long=long, nan_policy=nan_policy)
+        return typed(UltimateOscillatorResult, await self.run("ultimate_oscillator", params=fields, **options))
+
+    async def awesome_oscillator(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        fast: int = 5,
+        slow: int = 34,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AwesomeOscillatorResult:
+        """Awesome oscillator: the fast less the slow simple average of (high + low) / 2 (Williams 1998). Arguments are
+        those of `Client.awesome_oscillator`."""
+        fields = given(high=high, low=low, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(AwesomeOscillatorResult, await self.run("awesome_oscillator", params=fields, **options))
+
+    async def acceleration_oscillator(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        fast: int = 5,
+        slow: int = 34,
+        signal: int = 5,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AccelerationOscillatorResult:
+        """Acceleration oscillator: the awesome oscillator less its simple average (Williams 1998). Arguments are those
+        of `Client.acceleration_oscillator`."""
+        fields = given(high=high, low=low, fast=fast, slow=slow, signal=signal, nan_policy=nan_policy)
+        return typed(AccelerationOscillatorResult, await self.run("acceleration_oscillator", params=fields, **options))
+
+    async def aroon(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AroonResult:
+        """Aroon: how long ago the highest high and the lowest low of the last `period` + 1 bars were, 100 for now; of
+        equal ones the newest counts (Chande 1995). Arguments are those of `Client.aroon`."""
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(AroonResult, await self.run("aroon", params=fields, **options))
+
+    async def directional_movement(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> DirectionalMovementResult:
+        """Directional movement: Wilder's sums of what bars reach above and below the last (Wilder 1978). Arguments are
+        those of `Client.directional_movement`."""
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(DirectionalMovementResult, await self.run("directional_movement", params=fields, **options))
+
+    async def adx(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdxResult:
+        """Average directional index with its lines (Wilder 1978). Arguments are those of `Client.adx`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(AdxResult, await self.run("adx", params=fields, **options))
+
+    async def adxr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdxrResult:
+        """Average directional movement rating: the mean of adx and of adx `period` - 1 bars ago (Wilder 1978).
+        Arguments are those of `Client.adxr`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(AdxrResult, await self.run("adxr", params=fields, **options))
+
+    async def vortex(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VortexResult:
+        """Vortex: how far highs reach from the last lows, and lows from the last highs, relative to the true range
+        (Botes and Siepman 2010). Arguments are those of `Client.vortex`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(VortexResult, await self.run("vortex", params=fields, **options))
+
+    async def balance_of_power(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> BalanceOfPowerResult:
+        """Balance of power: (close - open) / (high - low); 0 where high and low are equal. Arguments are those of
+        `Client.balance_of_power`."""
+        fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(BalanceOfPowerResult, await self.run("balance_of_power", params=fields, **options))
+
+    async def qstick(
+        self,
+        open: Numbers,
+        close: Numbers,
+        *,
+        period: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> QstickResult:
+        """Qstick: the simple average of close - open (Chande 1994). Arguments are those of `Client.qstick`."""
+        fields = given(open=open, close=close, period=period, nan_policy=nan_policy)
+        return typed(QstickResult, await self.run("qstick", params=fields, **options))
+
+    async def elder_ray(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 13,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ElderRayResult:
+        """Elder's ray: how far high and low lie from an exponential average of closes (Elder 1989). Arguments are those
+        of `Client.elder_ray`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(ElderRayResult, await self.run("elder_ray", params=fields, **options))
+
+    async def efficiency_ratio(
+        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> EfficiencyRatioResult:
+        """Efficiency ratio: the change over `period` bars relative to the way there, 0 to 1 (Kaufman 1995). Arguments
+        are those of `Client.efficiency_ratio`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(EfficiencyRatioResult, await self.run("efficiency_ratio", params=fields, **options))
+
+    async def coppock(
+        self,
+        close: Numbers,
+        *,
+        period: int = 10,
+        short: int = 11,
+        long: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CoppockResult:
+        """Coppock curve: the weighted average of the sum of two rates of change (Coppock 1962). Arguments are those of
+        `Client.coppock`."""
+        fields = given(close=close, period=period, short=short, long=long, nan_policy=nan_policy)
+        return typed(CoppockResult, await self.run("coppock", params=fields, **options))
+
+    async def vertical_horizontal_filter(
+        self, close: Numbers, *, period: int = 28, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> VerticalHorizontalFilterResult:
+        """Vertical horizontal filter: the highest less the lowest close relative to the way between them (White 1991).
+        Arguments are those of `Client.vertical_horizontal_filter`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(
+            VerticalHorizontalFilterResult, await self.run("vertical_horizontal_filter", params=fields, **options)
+        )
+
+    async def detrended_price(
+        self, close: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> DetrendedPriceResult:
+        """Detrended price oscillator: the close period / 2 + 1 bars ago less the mean of the last `period` closes.
+        Arguments are those of `Client.detrended_price`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(DetrendedPriceResult, await self.run("detrended_price", params=fields, **options))
+
+    async def intraday_momentum(
+        self,
+        open: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> IntradayMomentumResult:
+        """Intraday momentum index: an RSI of close - open, 0 to 100; 50 where nothing moved (Chande and Kroll 1994).
+        Arguments are those of `Client.intraday_momentum`."""
+        fields = given(open=open, close=close, period=period, nan_policy=nan_policy)
+        return typed(IntradayMomentumResult, await self.run("intraday_momentum", params=fields, **options))
+
+    async def kdj(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 9,
+        smooth: int = 3,
+        signal: int = 3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> KdjResult:
+        """KDJ: a stochastic oscillator smoothed by Wilder's averages, and how far its lines are apart. Arguments are
+        those of `Client.kdj`."""
+        fields = given(
+            high=high, low=low, close=close, period=period, smooth=smooth, signal=signal, nan_policy=nan_policy
+        )
+        return typed(KdjResult, await self.run("kdj", params=fields, **options))
+
+    async def stochastic_momentum(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 13,
+        slow: int = 25,
+        fast: int = 2,
+        signal: int = 9,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> StochasticMomentumResult:
+        """Stochastic momentum index: how far the close lies from the middle of the range, averaged twice, relative to
+        half the range, -100 to 100 (Blau 1993). Arguments are those of `Client.stochastic_momentum`."""
+        fields = given(
+            high=high, low=low, close=close, period=period, slow=slow, fast=fast, signal=signal, nan_policy=nan_policy
+        )
+        return typed(StochasticMomentumResult, await self.run("stochastic_momentum", params=fields, **options))
+
+    async def forecast_oscillator(
+        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> ForecastOscillatorResult:
+        """Forecast oscillator: how far the close lies from what the regression of the `period` closes before it
+        forecast, in percent of the close (Chande 1992). Arguments are those of `Client.forecast_oscillator`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(ForecastOscillatorResult, await self.run("forecast_oscillator", params=fields, **options))
+
+    async def relative_volatility(
+        self,
+        close: Numbers,
+        *,
+        period: int = 14,
+        deviation: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RelativeVolatilityResult:
+        """Relative volatility index: an RSI of deviations, counted as gains or losses by the change of the close; 50
+        where nothing moved (Dorsey 1993). Arguments are those of `Client.relative_volatility`."""
+        fields = given(close=close, period=period, deviation=deviation, nan_policy=nan_policy)
+        return typed(RelativeVolatilityResult, await self.run("relative_volatility", params=fields, **options))
+
+    async def true_range(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> TrueRangeResult:
+        """True range: the range of the bar and the close before it (Wilder 1978). Arguments are those of
+        `Client.true_range`."""
+        fields = given(high=high, low=low, close=close, convention=convention, nan_policy=nan_policy)
+        return typed(TrueRangeResult, await self.run("true_range", params=fields, **options))
+
+    async def atr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AtrResult:
+        """Average true range: Wilder's average of the true range (Wilder 1978). Arguments are those of `Client.atr`."""
+        fields = given(high=high, low=low, close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(AtrResult, await self.run("atr", params=fields, **options))
+
+    async def natr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> NatrResult:
+        """Average true range in percent of the close. Arguments are those of `Client.natr`."""
+        fields = given(high=high, low=low, close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(NatrResult, await self.run("natr", params=fields, **options))
+
+    async def adr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdrResult:
+        """Average daily range: the simple average of high - low. Arguments are those of `Client.adr`."""
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(AdrResult, await self.run("adr", params=fields, **options))
+
+    async def chaikin_volatility(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 10,
+        lookback: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ChaikinVolatilityResult:
+        """Chaikin's volatility: the change of the exponential average of high - low, in percent. Arguments are those of
+        `Client.chaikin_volatility`."""
+        fields = given(high=high, low=low, period=period, lookback=lookback, nan_policy=nan_policy)
+        return typed(ChaikinVolatilityResult, await self.run("chaikin_volatility", params=fields, **options))
+
+    async def mass_index(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        fast: int = 9,
+        slow: int = 25,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MassIndexResult:
+        """Mass index: the sum of ema(range) / ema(ema(range)) over `slow` bars (Dorsey 1992). Arguments are those of
+        `Client.mass_index`."""
+        fields = given(high=high, low=low, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(MassIndexResult, await self.run("mass_index", params=fields, **options))
+
+    async def close_to_close(
+        self,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CloseToCloseResult:
+        """Volatility of logarithmic returns: their sample deviation (ddof = 1). Arguments are those of
+        `Client.close_to_close`."""
+        fields = given(close=close, period=period, periods_per_year=periods_per_year, nan_policy=nan_policy)
+        return typed(CloseToCloseResult, await self.run("close_to_close", params=fields, **options))
+
+    async def parkinson(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ParkinsonResult:
+        """Parkinson's volatility: of the range, mean of ln(high / low)^2 / (4 ln 2) (Parkinson 1980). Arguments are
+        those of `Client.parkinson`."""
+        fields = given(high=high, low=low, period=period, periods_per_year=periods_per_year, nan_policy=nan_policy)
+        return typed(ParkinsonResult, await self.run("parkinson", params=fields, **options))
+
+    async def garman_klass(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> GarmanKlassResult:
+        """Garman and Klass's volatility: mean of ln(high / low)^2 / 2 - (2 ln 2 - 1) ln(close / open)^2 (Garman and
+        Klass 1980). Arguments are those of `Client.garman_klass`."""
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            periods_per_year=periods_per_year,
+            nan_policy=nan_policy,
+        )
+        return typed(GarmanKlassResult, await self.run("garman_klass", params=fields, **options))
+
+    async def rogers_satchell(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RogersSatchellResult:
+        """Rogers and Satchell's volatility, which a drift does not change: mean of ln(h / c) ln(h / o) + ln(l / c) ln(l
+        / o) (Rogers and Satchell 1991). Arguments are those of `Client.rogers_satchell`."""
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            periods_per_year=periods_per_year,
+            nan_policy=nan_policy,
+        )
+        return typed(RogersSatchellResult, await self.run("rogers_satchell", params=fields, **options))
+
+    async def yang_zhang(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> YangZhangResult:
+        """Yang and Zhang's volatility: overnight variance, k times that from open to close, 1 - k times Rogers and
+        Satchell's; k = 0.34 / (1.34 + (n + 1) / (n - 1)) (Yang and Zhang 2000). Arguments are those of
+        `Client.yang_zhang`."""
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            periods_per_year=periods_per_year,
+            nan_policy=nan_policy,
+        )
+        return typed(YangZhangResult, await self.run("yang_zhang", params=fields, **options))
+
+    async def obv(
+        self,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        convention: Literal["talib", "zero"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ObvResult:
+        """On-balance volume: volume added where the close rises and taken away where it falls (Granville 1963).
+        Arguments are those of `Client.obv`."""
+        fields = given(close=close, volume=volume, convention=convention, nan_policy=nan_policy)
+        return typed(ObvResult, await self.run("obv", params=fields, **options))
+
+    async def ad(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdResult:
+        """Accumulation/distribution: the sum of money flow volumes (Chaikin). Arguments are those of `Client.ad`."""
+        fields = given(high=high, low=low, close=close, volume=volume, nan_policy=nan_policy)
+        return typed(AdResult, await self.run("ad", params=fields, **options))
+
+    async def adosc(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        fast: int = 3,
+        slow: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdoscResult:
+        """Chaikin oscillator: the fast less the slow exponential average of accumulation/distribution, both from its
+        first number. Arguments are those of `Client.adosc`."""
+        fields = given(high=high, low=low, close=close, volume=volume, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(AdoscResult, await self.run("adosc", params=fields, **options))
+
+    async def cmf(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CmfResult:
+        """Chaikin money flow: money flow volume relative to volume over `period` bars, -1 to 1. Arguments are those of
+        `Client.cmf`."""
+        fields = given(high=high, low=low, close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(CmfResult, await self.run("cmf", params=fields, **options))
+
+    async def mfi(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MfiResult:
+        """Money flow index: an RSI of typical price times volume, 0 to 100 (Quong and Soudack 1989). Arguments are
+        those of `Client.mfi`."""
+        fields = given(high=high, low=low, close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(MfiResult, await self.run("mfi", params=fields, **options))
+
+    async def force_index(
+        self,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int = 13,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ForceIndexResult:
+        """Force index: the exponential average of the change of the close times volume (Elder 1993). Arguments are
+        those of `Client.force_index`."""
+        fields = given(close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(ForceIndexResult, await self.run("force_index", params=fields, **options))
+
+    async def market_facilitation(
+        self,
+        high: Numbers,
+        low: Numbers,
+        volume: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MarketFacilitationResult:
+        """Market facilitation index: (high - low) / volume; 0 where there is no volume (Williams). Arguments are those
+        of `Client.market_facilitation`."""
+        fields = given(high=high, low=low, volume=volume, nan_policy=nan_policy)
+        return typed(MarketFacilitationResult, await self.run("market_facilitation", params=fields, **options))
+
+    async def pvt(
+        self, close: Numbers, volume: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> PvtResult:
+        """Price volume trend: the sum of volume times the relative change of the close. Arguments are those of
+        `Client.pvt`."""
+        fields = given(close=close, volume=volume, nan_policy=nan_policy)
+        return typed(PvtResult, await self.run("pvt", params=fields, **options))
+
+    async def relative_volume(
+        self, volume: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> RelativeVolumeResult:
+        """Relative volume: volume relative to the mean of the `period` bars before it. Arguments are those of
+        `Client.relative_volume`."""
+        fields = given(volume=volume, period=period, nan_policy=nan_policy)
+        return typed(RelativeVolumeResult, await self.run("relative_volume", params=fields, **options))
+
+    async def vwap(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VwapResult:
+        """Average price weighed by volume since the first bar. Arguments are those of `Client.vwap`."""
+        fields = given(high=high, low=low, close=close, volume=volume, nan_policy=nan_policy)
+        return typed(VwapResult, await self.run("vwap", params=fields, **options))
+
+    async def wad(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> WadResult:
+        """Williams' accumulation/distribution: the sum of how far closes lie from the true low where they rise, and
+        from the true high where they fall. Arguments are those of `Client.wad`."""
+        fields = given(high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(WadResult, await self.run("wad", params=fields, **options))
+
+    async def nvi(
+        self, close: Numbers, volume: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> NviResult:
+        """Negative volume index: 1000 times all relative changes of the close at bars of less volume than the last
+        (Dysart, Fosback 1976). Arguments are those of `Client.nvi`."""
+        fields = given(close=close, volume=volume, nan_policy=nan_policy)
+        return typed(NviResult, await self.run("nvi", params=fields, **options))
+
+    async def pvi(
+        self, close: Numbers, volume: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> PviResult:
+        """Positive volume index: 1000 times all relative changes of the close at bars of more volume than the last.
+        Arguments are those of `Client.pvi`."""
+        fields = given(close=close, volume=volume, nan_policy=nan_policy)
+        return typed(PviResult, await self.run("pvi", params=fields, **options))
+
+    async def rolling(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        statistic: Literal["mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation"],
+        ddof: Literal[0, 1] = 0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RollingResult:
+        """A statistic of the last `period` closes. Arguments are those of `Client.rolling`."""
+        fields = given(close=close, period=period, statistic=statistic, ddof=ddof, nan_policy=nan_policy)
+        return typed(RollingResult, await self.run("rolling", params=fields, **options))
+
+    async def linear_regression(
+        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> LinearRegressionResult:
+        """Linear regression of the last `period` closes on time. Arguments are those of `Client.linear_regression`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(LinearRegressionResult, await self.run("linear_regression", params=fields, **options))
+
+    async def mean_reversion(
+        self,
+        close: Numbers,
+        *,
+        period: int = 20,
+        entry: float = 2.0,
+        exit: float = 0.5,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MeanReversionResult:
+        """Mean reversion: the z-score of the close, and the position of one who sells above it and buys below.
+        Arguments are those of `Client.mean_reversion`."""
+        fields = given(close=close, period=period, entry=entry, exit=exit, nan_policy=nan_policy)
+        return typed(MeanReversionResult, await self.run("mean_reversion", params=fields, **options))
+
+    async def crossover(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 20,
+        slow: int = 50,
+        average: Literal["sma", "ema"] = "sma",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CrossoverResult:
+        """Crossover of a fast and a slow average: 1 at the bar at which the fast one comes to lie on the other side.
+        Arguments are those of `Client.crossover`."""
+        fields = given(close=close, fast=fast, slow=slow, average=average, nan_policy=nan_policy)
+        return typed(CrossoverResult, await self.run("crossover", params=fields, **options))
+
+    async def breakout(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> BreakoutResult:
+        """Breakout: the close leaves the range of the `period` bars before it. Arguments are those of
+        `Client.breakout`."""
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(BreakoutResult, await self.run("breakout", params=fields, **options))
+
+    async def swing_pivots(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        left: int = 5,
+        right: int = 5,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> SwingPivotsResult:
+        """Swing pivots: a high above those of the `left` bars before it and not below those of the `right` bars after
+        it, and lows likewise. A pivot is shown at the bar that confirms it, `right` bars later; of equal highs the
+        first counts. Arguments are those of `Client.swing_pivots`."""
+        fields = given(high=high, low=low, left=left, right=right, nan_policy=nan_policy)
+        return typed(SwingPivotsResult, await self.run("swing_pivots", params=fields, **options))
+
+    async def rolling_pair(
+        self,
+        close: Numbers,
+        benchmark: Numbers,
+        *,
+        period: int,
+        statistic: Literal["covariance", "correlation", "beta"],
+        of: Literal["prices", "returns"] = "prices",
+        ddof: Literal[0, 1] = 0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RollingPairResult:
+        """Covariance, correlation or beta of the last `period` closes and a benchmark's. Arguments are those of
+        `Client.rolling_pair`."""
+        fields = given(
+            close=close,
+            benchmark=benchmark,
+            period=period,
+            statistic=statistic,
+            of=of,
+            ddof=ddof,
+            nan_policy=nan_policy,
+        )
+        return typed(RollingPairResult, await self.run("rolling_pair", params=fields, **options))
+
+    async def candlestick(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        pattern: Literal[
+            "abandoned_baby",
+            "advance_block",
+            "belt_hold",
+            "breakaway",
+            "closing_marubozu",
+            "concealing_baby_swallow",
+            "counterattack",
+            "dark_cloud_cover",
+            "doji",
+            "doji_star",
+            "dragonfly_doji",
+            "engulfing",
+            "evening_doji_star",
+            "evening_star",
+            "gravestone_doji",
+            "hammer",
+            "hanging_man",
+            "harami",
+            "harami_cross",
+            "high_wave",
+            "hikkake",
+            "homing_pigeon",
+            "identical_three_crows",
+            "in_neck",
+            "inverted_hammer",
+            "kicking",
+            "kicking_by_length",
+            "ladder_bottom",
+            "long_legged_doji",
+            "long_line",
+            "marubozu",
+            "mat_hold",
+            "matching_low",
+            "modified_hikkake",
+            "morning_doji_star",
+            "morning_star",
+            "on_neck",
+            "piercing",
+            "rickshaw_man",
+            "rise_fall_three_methods",
+            "separating_lines",
+            "shooting_star",
+            "short_line",
+            "side_by_side_white",
+            "side_gap_three_methods",
+            "spinning_top",
+            "stalled",
+            "stick_sandwich",
+            "takuri",
+            "tasuki_gap",
+            "three_black_crows",
+            "three_inside",
+            "three_line_strike",
+            "three_outside",
+            "three_stars_in_the_south",
+            "three_white_soldiers",
+            "thrusting",
+            "tristar",
+            "two_crows",
+            "unique_three_river",
+            "upside_gap_two_crows",
+        ],
+        penetration: float = 0.3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CandlestickResult:
+        """A candlestick pattern, by TA-Lib's definitions and its default measures of long, short, near and equal.
+        Arguments are those of `Client.candlestick`."""
+        fields = given(
+            open=open, high=high, low=low, close=close, pattern=pattern, penetration=penetration, nan_policy=nan_policy
+        )
+        return typed(CandlestickResult, await self.run("candlestick", params=fields, **options))
+
+    async def expression(
+        self,
+        *,
+        open: Numbers | None = None,
+        high: Numbers | None = None,
+        low: Numbers | None = None,
+        close: Numbers | None = None,
+        volume: Numbers | None = None,
+        benchmark: Numbers | None = None,
+        a: Numbers | None = None,
+        b: Numbers | None = None,
+        c: Numbers | None = None,
+        d: Numbers | None = None,
+        e: Numbers | None = None,
+        f: Numbers | None = None,
+        g: Numbers | None = None,
+        h: Numbers | None = None,
+        let: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ExpressionResult:
+        """Several indicators in one request, or new ones: a graph of series as JSON. Arguments are those of
+        `Client.expression`."""
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            volume=volume,
+            benchmark=benchmark,
+            a=a,
+            b=b,
+            c=c,
+            d=d,
+            e=e,
+            f=f,
+            g=g,
+            h=h,
+            let=let,
+            outputs=outputs,
+            nan_policy=nan_policy,
+        )
+        return typed(ExpressionResult, await self.run("expression", params=fields, **options))
+
+    async def monte_carlo(
+        self,
+        *,
+        payoff: Literal[
+            "european",
+            "asian_arithmetic",
+            "asian_geometric",
+            "barrier_up_out",
+            "barrier_up_in",
+            "barrier_down_out",
+            "barrier_down_in",
+        ],
+        option: Literal["call", "put"],
+        spot: float,
+        strike: float,
+        rate: float = 0.0,
+        dividend: float = 0.0,
+        volatility: float,
+        maturity: float,
+        steps: int = 252,
+        paths: int = 100000,
+        include_spot: bool = False,
+        barrier: float | None = None,
+        monitoring: Literal["discrete", "continuous"] | None = None,
+        rebate: float = 0.0,
+        control_variate: bool = True,
+        confidence: float = 0.95,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        **options: Unpack[RunOptions],
+    ) -> MonteCarloResult:
+        """Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error Arguments
+        are those of `Client.monte_carlo`."""
+        fields = given(
+            payoff=payoff,
+            option=option,
+            spot=spot,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            volatility=volatility,
+            maturity=maturity,
+            steps=steps,
+            paths=paths,
+            include_spot=include_spot,
+            barrier=barrier,
+            monitoring=monitoring,
+            rebate=rebate,
+            control_variate=control_variate,
+            confidence=confidence,
+            quantiles=quantiles,
+        )
+        return typed(MonteCarloResult, await self.run("monte_carlo", params=fields, **options))
+
+    async def dp_noise(
+        self,
+        values: Numbers,
+        *,
+        mechanism: Literal["discrete_laplace", "discrete_gaussian"],
+        mode: Literal["records", "aggregate"],
+        epsilon: str | float | None = None,
+        delta: str | float | None = None,
+        rho: str | float | None = None,
+        scale: str | float | None = None,
+        query: Literal["sum", "mean", "histogram", "identity"] = "sum",
+        clip: Mapping[str, Any] | None = None,
+        bins: Mapping[str, Any] | None = None,
+        neighbouring: Literal["add_remove", "replace_one"] | None = None,
+        sensitivity: Mapping[str, Any] | None = None,
+        budget: str | None = None,
+        unaccounted: Literal[True] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> DpNoiseResult:
+        """Release a sum, mean or histogram of records or a statistic, with exact discrete Laplace or Gaussian noise
+        Arguments are those of `Client.dp_noise`."""
+        fields = given(
+            values=values,
+            mechanism=mechanism,
+            mode=mode,
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            scale=scale,
+            query=query,
+            clip=clip,
+            bins=bins,
+            neighbouring=neighbouring,
+            sensitivity=sensitivity,
+            budget=budget,
+            unaccounted=unaccounted,
+        )
+        return typed(DpNoiseResult, await self.run("dp_noise", params=fields, **options))
+
+    async def secure_aggregation(
+        self,
+        masked: Numbers,
+        self_seeds: Numbers,
+        *,
+        pair_seeds: Numbers | None = None,
+        round_id: str,
+        modulus_bits: Literal[32, 64],
+        threshold: int,
+        survivors: Sequence[int],
+        dropped: Sequence[int] = (),
+        pairs: Sequence[Sequence[Any]] = (),
+        degree: int | None = None,
+        ring: Sequence[int] = (),
+        quantisation: Mapping[str, Any],
+        output: Literal["int", "float", "mean"] = "float",
+        total_weight: int | None = None,
+        **options: Unpack[RunOptions],
+    ) -> SecureAggregationResult:
+        """Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and dropped clients, decode Arguments are
+        those of `Client.secure_aggregation`."""
+        fields = given(
+            masked=masked,
+            self_seeds=self_seeds,
+            pair_seeds=pair_seeds,
+            round_id=round_id,
+            modulus_bits=modulus_bits,
+            threshold=threshold,
+            survivors=survivors,
+            dropped=dropped,
+            pairs=pairs,
+            degree=degree,
+            ring=ring,
+            quantisation=quantisation,
+            output=output,
+            total_weight=total_weight,
+        )
+        return typed(SecureAggregationResult, await self.run("secure_aggregation", params=fields, **options))
+
+    async def federated_average(
+        self,
+        *,
+        updates: Numbers | None = None,
+        weights: Numbers | None = None,
+        sum: Numbers | None = None,
+        model: Numbers | None = None,
+        first_moment: Numbers | None = None,
+        second_moment: Numbers | None = None,
+        strategy: Literal["fedavg", "fedadam"] = "fedavg",
+        learning_rate: float = 1.0,
+        beta1: float | None = None,
+        beta2: float | None = None,
+        tau: float | None = None,
+        round: Mapping[str, Any] | None = None,
+        dp: Mapping[str, Any] | None = None,
+        budget: str | None = None,
+        unaccounted: Literal[True] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> FederatedAverageResult:
+        """Average clients' updates exactly, or clipped and with central noise; FedAvg and FedAdam Arguments are those
+        of `Client.federated_average`."""
+        fields = given(
+            updates=updates,
+            weights=weights,
+            sum=sum,
+            model=model,
+            first_moment=first_moment,
+            second_moment=second_moment,
+            strategy=strategy,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            tau=tau,
+            round=round,
+            dp=dp,
+            budget=budget,
+            unaccounted=unaccounted,
+        )
+        return typed(FederatedAverageResult, await self.run("federated_average", params=fields, **options))
+
+    async def shamir_share(
+        self,
+        values: Numbers,
+        *,
+        field: Literal["m31", "m61"],
+        threshold: int,
+        shares: int,
+        scale: str | float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> ShamirShareResult:
+        """Split every value of an array into shares over 2^31 - 1 or 2^61 - 1, some of which give it back Arguments are
+        those of `Client.shamir_share`."""
+        fields = given(values=values, field=field, threshold=threshold, shares=shares, scale=scale)
+        return typed(ShamirShareResult, await self.run("shamir_share", params=fields, **options))
+
+    async def shamir_reconstruct(
+        self,
+        shares: Numbers,
+        *,
+        field: Literal["m31", "m61"],
+        threshold: int,
+        x: Sequence[int],
+        scale: str | float | None = None,
+        correct: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> ShamirReconstructResult:
+        """Give an array back from its shares; every share beyond the threshold is checked, corrupted ones are named
+        Arguments are those of `Client.shamir_reconstruct`."""
+        fields = given(shares=shares, field=field, threshold=threshold, x=x, scale=scale, correct=correct)
+        return typed(ShamirReconstructResult, await self.run("shamir_reconstruct", params=fields, **options))
+
+    async def add(self, x: Numbers, y: Numbers, **options: Unpack[RunOptions]) -> AddResult:
+        """Add two arrays. Arguments are those of `Client.add`."""
+        fields = given(x=x, y=y)
+        return typed(AddResult, await self.run("add", params=fields, **options))
+
+    async def multiply(self, x: Numbers, y: Numbers, **options: Unpack[RunOptions]) -> MultiplyResult:
+        """Multiply two arrays, element by element. Arguments are those of `Client.multiply`."""
+        fields = given(x=x, y=y)
+        return typed(MultiplyResult, await self.run("multiply", params=fields, **options))
+
+    async def axpy(self, x: Numbers, y: Numbers, *, alpha: float, **options: Unpack[RunOptions]) -> AxpyResult:
+        """Add a multiple of one array to another. Arguments are those of `Client.axpy`."""
+        fields = given(x=x, y=y, alpha=alpha)
+        return typed(AxpyResult, await self.run("axpy", params=fields, **options))
+
+    async def dot(
+        self, x: Numbers, y: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]
+    ) -> DotResult:
+        """Sum of products of two arrays, in float64. Arguments are those of `Client.dot`."""
+        fields = given(x=x, y=y, axis=axis)
+        return typed(DotResult, await self.run("dot", params=fields, **options))
+
+    async def sum(
+        self, x: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]
+    ) -> SumResult:
+        """Sum of all elements or of each row, in float64. Arguments are those of `Client.sum`."""
+        fields = given(x=x, axis=axis)
+        return typed(SumResult, await self.run("sum", params=fields, **options))
+
+    async def norm(
+        self,
+        x: Numbers,
+        *,
+        axis: Literal["all", "last"] = "all",
+        order: Literal["l1", "l2", "linf"] = "l2",
+        **options: Unpack[RunOptions],
+    ) -> NormResult:
+        """Norm of all elements or of each row: sum of magnitudes, Euclidean, or largest magnitude. Arguments are those
+        of `Client.norm`."""
+        fields = given(x=x, axis=axis, order=order)
+        return typed(NormResult, await self.run("norm", params=fields, **options))
+
+    async def min(
+        self, x: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]
+    ) -> MinResult:
+        """Least element of all or of each row. Arguments are those of `Client.min`."""
+        fields = given(x=x, axis=axis)
+        return typed(MinResult, await self.run("min", params=fields, **options))
+
+    async def max(
+        self, x: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]
+    ) -> MaxResult:
+        """Greatest element of all or of each row. Arguments are those of `Client.max`."""
+        fields = given(x=x, axis=axis)
+        return typed(MaxResult, await self.run("max", params=fields, **options))

@@ -1,0 +1,3677 @@
+"""The client's method for each operation, with types: written by clients/python/write_methods.py."""
+
+# ruff: noqa: A002 (operations have parameters that are called like builtins)
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Unpack
+
+from warpdesk.arrays import AnyArray
+from warpdesk.calls import NanPolicy, Numbers, Result, RunOptions, given, typed
+
+
+class MatmulResult(Result):
+    """The result of `matmul`."""
+
+    product: AnyArray
+    algorithm: Any
+    algorithm_reason: Any
+    precision: Any
+    relative_error: Any
+
+
+class SmaResult(Result):
+    """The result of `sma`."""
+
+    sma: AnyArray
+
+
+class EmaResult(Result):
+    """The result of `ema`."""
+
+    ema: AnyArray
+
+
+class RsiResult(Result):
+    """The result of `rsi`."""
+
+    rsi: AnyArray
+
+
+class BollingerResult(Result):
+    """The result of `bollinger`."""
+
+    upper: AnyArray
+    middle: AnyArray
+    lower: AnyArray
+
+
+class RmaResult(Result):
+    """The result of `rma`."""
+
+    rma: AnyArray
+
+
+class WmaResult(Result):
+    """The result of `wma`."""
+
+    wma: AnyArray
+
+
+class TrimaResult(Result):
+    """The result of `trima`."""
+
+    trima: AnyArray
+
+
+class DemaResult(Result):
+    """The result of `dema`."""
+
+    dema: AnyArray
+
+
+class TemaResult(Result):
+    """The result of `tema`."""
+
+    tema: AnyArray
+
+
+class T3Result(Result):
+    """The result of `t3`."""
+
+    t3: AnyArray
+
+
+class HmaResult(Result):
+    """The result of `hma`."""
+
+    hma: AnyArray
+
+
+class ZlmaResult(Result):
+    """The result of `zlma`."""
+
+    zlma: AnyArray
+
+
+class KamaResult(Result):
+    """The result of `kama`."""
+
+    kama: AnyArray
+
+
+class MidpointResult(Result):
+    """The result of `midpoint`."""
+
+    midpoint: AnyArray
+
+
+class MidpriceResult(Result):
+    """The result of `midprice`."""
+
+    midprice: AnyArray
+
+
+class VwmaResult(Result):
+    """The result of `vwma`."""
+
+    vwma: AnyArray
+
+
+class AveragePriceResult(Result):
+    """The result of `average_price`."""
+
+    average_price: AnyArray
+
+
+class MedianPriceResult(Result):
+    """The result of `median_price`."""
+
+    median_price: AnyArray
+
+
+class TypicalPriceResult(Result):
+    """The result of `typical_price`."""
+
+    typical_price: AnyArray
+
+
+class WeightedCloseResult(Result):
+    """The result of `weighted_close`."""
+
+    weighted_close: AnyArray
+
+
+class DonchianResult(Result):
+    """The result of `donchian`."""
+
+    upper: AnyArray
+    middle: AnyArray
+    lower: AnyArray
+
+
+class KeltnerResult(Result):
+    """The result of `keltner`."""
+
+    upper: AnyArray
+    middle: AnyArray
+    lower: AnyArray
+
+
+class AccelerationBandsResult(Result):
+    """The result of `acceleration_bands`."""
+
+    upper: AnyArray
+    middle: AnyArray
+    lower: AnyArray
+
+
+class IchimokuResult(Result):
+    """The result of `ichimoku`."""
+
+    conversion: AnyArray
+    base: AnyArray
+    span_a: AnyArray
+    span_b: AnyArray
+
+
+class ParabolicSarResult(Result):
+    """The result of `parabolic_sar`."""
+
+    parabolic_sar: AnyArray
+
+
+class SupertrendResult(Result):
+    """The result of `supertrend`."""
+
+    supertrend: AnyArray
+    trend: AnyArray
+
+
+class HeikinAshiResult(Result):
+    """The result of `heikin_ashi`."""
+
+    open: AnyArray
+    high: AnyArray
+    low: AnyArray
+    close: AnyArray
+
+
+class MacdResult(Result):
+    """The result of `macd`."""
+
+    macd: AnyArray
+    signal: AnyArray
+    histogram: AnyArray
+
+
+class ApoResult(Result):
+    """The result of `apo`."""
+
+    apo: AnyArray
+
+
+class PpoResult(Result):
+    """The result of `ppo`."""
+
+    ppo: AnyArray
+
+
+class PvoResult(Result):
+    """The result of `pvo`."""
+
+    pvo: AnyArray
+
+
+class MomentumResult(Result):
+    """The result of `momentum`."""
+
+    momentum: AnyArray
+
+
+class RocResult(Result):
+    """The result of `roc`."""
+
+    roc: AnyArray
+
+
+class StochasticResult(Result):
+    """The result of `stochastic`."""
+
+    k: AnyArray
+    d: AnyArray
+
+
+class StochasticRsiResult(Result):
+    """The result of `stochastic_rsi`."""
+
+    k: AnyArray
+    d: AnyArray
+
+
+class WilliamsRResult(Result):
+    """The result of `williams_r`."""
+
+    williams_r: AnyArray
+
+
+class CciResult(Result):
+    """The result of `cci`."""
+
+    cci: AnyArray
+
+
+class CmoResult(Result):
+    """The result of `cmo`."""
+
+    cmo: AnyArray
+
+
+class TrixResult(Result):
+    """The result of `trix`."""
+
+    trix: AnyArray
+
+
+class TsiResult(Result):
+    """The result of `tsi`."""
+
+    tsi: AnyArray
+
+
+class UltimateOscillatorResult(Result):
+    """The result of `ultimate_oscillator`."""
+
+    ultimate_oscillator: AnyArray
+
+
+class AwesomeOscillatorResult(Result):
+    """The result of `awesome_oscillator`."""
+
+    awesome_oscillator: AnyArray
+
+
+class AccelerationOscillatorResult(Result):
+    """The result of `acceleration_oscillator`."""
+
+    acceleration_oscillator: AnyArray
+
+
+class AroonResult(Result):
+    """The result of `aroon`."""
+
+    up: AnyArray
+    down: AnyArray
+    oscillator: AnyArray
+
+
+class DirectionalMovementResult(Result):
+    """The result of `directional_movement`."""
+
+    plus: AnyArray
+    minus: AnyArray
+
+
+class AdxResult(Result):
+    """The result of `adx`."""
+
+    adx: AnyArray
+    plus_di: AnyArray
+    minus_di: AnyArray
+    dx: AnyArray
+
+
+class AdxrResult(Result):
+    """The result of `adxr`."""
+
+    adxr: AnyArray
+
+
+class VortexResult(Result):
+    """The result of `vortex`."""
+
+    plus: AnyArray
+    minus: AnyArray
+
+
+class BalanceOfPowerResult(Result):
+    """The result of `balance_of_power`."""
+
+    balance_of_power: AnyArray
+
+
+class QstickResult(Result):
+    """The result of `qstick`."""
+
+    qstick: AnyArray
+
+
+class ElderRayResult(Result):
+    """The result of `elder_ray`."""
+
+    bull: AnyArray
+    bear: AnyArray
+
+
+class EfficiencyRatioResult(Result):
+    """The result of `efficiency_ratio`."""
+
+    efficiency_ratio: AnyArray
+
+
+class CoppockResult(Result):
+    """The result of `coppock`."""
+
+    coppock: AnyArray
+
+
+class VerticalHorizontalFilterResult(Result):
+    """The result of `vertical_horizontal_filter`."""
+
+    vertical_horizontal_filter: AnyArray
+
+
+class DetrendedPriceResult(Result):
+    """The result of `detrended_price`."""
+
+    detrended_price: AnyArray
+
+
+class IntradayMomentumResult(Result):
+    """The result of `intraday_momentum`."""
+
+    intraday_momentum: AnyArray
+
+
+class KdjResult(Result):
+    """The result of `kdj`."""
+
+    k: AnyArray
+    d: AnyArray
+    j: AnyArray
+
+
+class StochasticMomentumResult(Result):
+    """The result of `stochastic_momentum`."""
+
+    smi: AnyArray
+    signal: AnyArray
+
+
+class ForecastOscillatorResult(Result):
+    """The result of `forecast_oscillator`."""
+
+    forecast_oscillator: AnyArray
+
+
+class RelativeVolatilityResult(Result):
+    """The result of `relative_volatility`."""
+
+    relative_volatility: AnyArray
+
+
+class TrueRangeResult(Result):
+    """The result of `true_range`."""
+
+    true_range: AnyArray
+
+
+class AtrResult(Result):
+    """The result of `atr`."""
+
+    atr: AnyArray
+
+
+class NatrResult(Result):
+    """The result of `natr`."""
+
+    natr: AnyArray
+
+
+class AdrResult(Result):
+    """The result of `adr`."""
+
+    adr: AnyArray
+
+
+class ChaikinVolatilityResult(Result):
+    """The result of `chaikin_volatility`."""
+
+    chaikin_volatility: AnyArray
+
+
+class MassIndexResult(Result):
+    """The result of `mass_index`."""
+
+    mass_index: AnyArray
+
+
+class CloseToCloseResult(Result):
+    """The result of `close_to_close`."""
+
+    close_to_close: AnyArray
+
+
+class ParkinsonResult(Result):
+    """The result of `parkinson`."""
+
+    parkinson: AnyArray
+
+
+class GarmanKlassResult(Result):
+    """The result of `garman_klass`."""
+
+    garman_klass: AnyArray
+
+
+class RogersSatchellResult(Result):
+    """The result of `rogers_satchell`."""
+
+    rogers_satchell: AnyArray
+
+
+class YangZhangResult(Result):
+    """The result of `yang_zhang`."""
+
+    yang_zhang: AnyArray
+
+
+class ObvResult(Result):
+    """The result of `obv`."""
+
+    obv: AnyArray
+
+
+class AdResult(Result):
+    """The result of `ad`."""
+
+    ad: AnyArray
+
+
+class AdoscResult(Result):
+    """The result of `adosc`."""
+
+    adosc: AnyArray
+
+
+class CmfResult(Result):
+    """The result of `cmf`."""
+
+    cmf: AnyArray
+
+
+class MfiResult(Result):
+    """The result of `mfi`."""
+
+    mfi: AnyArray
+
+
+class ForceIndexResult(Result):
+    """The result of `force_index`."""
+
+    force_index: AnyArray
+
+
+class MarketFacilitationResult(Result):
+    """The result of `market_facilitation`."""
+
+    market_facilitation: AnyArray
+
+
+class PvtResult(Result):
+    """The result of `pvt`."""
+
+    pvt: AnyArray
+
+
+class RelativeVolumeResult(Result):
+    """The result of `relative_volume`."""
+
+    relative_volume: AnyArray
+
+
+class VwapResult(Result):
+    """The result of `vwap`."""
+
+    vwap: AnyArray
+
+
+class WadResult(Result):
+    """The result of `wad`."""
+
+    wad: AnyArray
+
+
+class NviResult(Result):
+    """The result of `nvi`."""
+
+    nvi: AnyArray
+
+
+class PviResult(Result):
+    """The result of `pvi`."""
+
+    pvi: AnyArray
+
+
+class RollingResult(Result):
+    """The result of `rolling`."""
+
+    rolling: AnyArray
+
+
+class LinearRegressionResult(Result):
+    """The result of `linear_regression`."""
+
+    value: AnyArray
+    slope: AnyArray
+    intercept: AnyArray
+    forecast: AnyArray
+
+
+class MeanReversionResult(Result):
+    """The result of `mean_reversion`."""
+
+    zscore: AnyArray
+    position: AnyArray
+
+
+class CrossoverResult(Result):
+    """The result of `crossover`."""
+
+    up: AnyArray
+    down: AnyArray
+
+
+class BreakoutResult(Result):
+    """The result of `breakout`."""
+
+    breakout: AnyArray
+
+
+class SwingPivotsResult(Result):
+    """The result of `swing_pivots`."""
+
+    high: AnyArray
+    low: AnyArray
+
+
+class RollingPairResult(Result):
+    """The result of `rolling_pair`."""
+
+    rolling_pair: AnyArray
+
+
+class CandlestickResult(Result):
+    """The result of `candlestick`."""
+
+    candlestick: AnyArray
+
+
+class ExpressionResult(Result):
+    """The result of `expression`."""
+
+    series: AnyArray
+    names: Any
+    first: Any
+
+
+class MonteCarloResult(Result):
+    """The result of `monte_carlo`."""
+
+    price: Any
+    standard_error: Any
+    confidence_interval: Any
+    confidence: Any
+    quantiles: Any
+    quantile_resolution: Any
+    control_variate: Any
+    knocked_at_start: Any
+    paths: Any
+    paying_paths: Any
+    deciding_paths: Any
+    warnings: Any
+    steps: Any
+
+
+class DpNoiseResult(Result):
+    """The result of `dp_noise`."""
+
+    noisy: AnyArray
+    mechanism: Any
+    scale: Any
+    grid: Any
+    sensitivity: Any
+    sensitivity_source: Any
+    neighbouring: Any
+    spent: Any
+    split: Any
+    accuracy_95: Any
+    statement: Any
+    unaccounted: Any
+
+
+class SecureAggregationResult(Result):
+    """The result of `secure_aggregation`."""
+
+    sum: AnyArray
+    survivors: Any
+    overflow_proof: Any
+    round_id: Any
+    statement: Any
+
+
+class FederatedAverageResult(Result):
+    """The result of `federated_average`."""
+
+    average: AnyArray
+    model: AnyArray
+    first_moment: AnyArray
+    second_moment: AnyArray
+    total_weight: Any
+    mechanism: Any
+    scale: Any
+    grid: Any
+    sensitivity: Any
+    sensitivity_source: Any
+    neighbouring: Any
+    spent: Any
+    accuracy_95: Any
+    server_learned: Any
+    statement: Any
+    unaccounted: Any
+
+
+class ShamirShareResult(Result):
+    """The result of `shamir_share`."""
+
+    shares: AnyArray
+    x: Any
+    statement: Any
+
+
+class ShamirReconstructResult(Result):
+    """The result of `shamir_reconstruct`."""
+
+    extra: Any
+    corrupted: Any
+    inconsistent: Any
+    statement: Any
+
+
+class AddResult(Result):
+    """The result of `add`."""
+
+    add: AnyArray
+
+
+class MultiplyResult(Result):
+    """The result of `multiply`."""
+
+    multiply: AnyArray
+
+
+class AxpyResult(Result):
+    """The result of `axpy`."""
+
+    axpy: AnyArray
+
+
+class DotResult(Result):
+    """The result of `dot`."""
+
+    dot: AnyArray
+
+
+class SumResult(Result):
+    """The result of `sum`."""
+
+    sum: AnyArray
+
+
+class NormResult(Result):
+    """The result of `norm`."""
+
+    norm: AnyArray
+
+
+class MinResult(Result):
+    """The result of `min`."""
+
+    min: AnyArray
+
+
+class MaxResult(Result):
+    """The result of `max`."""
+
+    max: AnyArray
+
+
+class Operations(ABC):
+    """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
+
+    @abstractmethod
+    def run(self, operation: str, *, params: Mapping[str, Any] | None = None, **fields: Any) -> Result: ...
+
+    def matmul(
+        self,
+        a: Numbers,
+        b: Numbers,
+        *,
+        algorithm: Literal["kernel", "library"] | None = None,
+        precision: Literal["ieee", "tf32", "bf16", "fp16"] = "ieee",
+        **options: Unpack[RunOptions],
+    ) -> MatmulResult:
+        """Matrix product a @ b, single or batched.
+
+        Args:
+            a: left factor, shape (m, k) or (batch, m, k)
+            b: right factor, shape (k, n) or (batch, k, n), of a's dtype
+            algorithm: kernel: our own, which sums in one fixed order, so that every device gives the same bytes.
+                library: cuBLAS, or the CPU's BLAS: faster, with last bits that depend on shape and device. null: the
+                library, or the kernel where there is no library; the answer says which ran and why.
+            precision: ieee: float32 or float64 as given. tf32, bf16, fp16 (float32 only, library only): inputs are
+                rounded to that format, products summed in float32, and the error this costs is measured and returned.
+
+        Returns:
+            product: a @ b, shape (m, n) or (batch, m, n), of the factors' dtype
+            algorithm: what ran: kernel or library
+            algorithm_reason: why that one
+            precision: the format products were formed in: ieee, tf32, bf16 or fp16
+            relative_error: what a reduced precision cost, measured on up to 16 rows: |product - exact| / |exact| in the
+                Frobenius norm, exact being the float64 product of the factors as given; null for ieee, and where exact
+                is 0 or the product overflows
+        """
+        fields = given(a=a, b=b, algorithm=algorithm, precision=precision)
+        return typed(MatmulResult, self.run("matmul", params=fields, **options))
+
+    def sma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> SmaResult:
+        """Simple moving average.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            sma: mean of the last `period` prices, of the prices' shape and dtype; NaN before the first
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(SmaResult, self.run("sma", params=fields, **options))
+
+    def ema(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> EmaResult:
+        """Exponential moving average, alpha = 2 / (period + 1).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            convention: talib: the first number, at bar `period` - 1 counted from 0, is the mean of the first `period`
+                prices. tradingview: it is the first price, at bar 0.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            ema: the average, of the prices' shape and dtype; NaN before the first
+        """
+        fields = given(close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(EmaResult, self.run("ema", params=fields, **options))
+
+    def rsi(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
+        flat: Literal[0, 50, 100, "nan"] = 50,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RsiResult:
+        """Relative strength index, 0 to 100.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: changes in the average; 14 is customary; 2 to 100,000
+            convention: talib, tradingview: Wilder's smoothing, seeded by the mean of the first `period` changes.
+                cutler: simple means of the last `period` gains and losses. ema: alpha = 2 / (period + 1), seeded by the
+                first change.
+            flat: the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rsi: the index, of the prices' shape and dtype; first at bar `period`, counted from 0
+        """
+        fields = given(close=close, period=period, convention=convention, flat=flat, nan_policy=nan_policy)
+        return typed(RsiResult, self.run("rsi", params=fields, **options))
+
+    def bollinger(
+        self,
+        close: Numbers,
+        *,
+        period: int = 20,
+        width: float = 2.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> BollingerResult:
+        """Bollinger bands: mean and `width` population standard deviations around it.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            width: standard deviations (ddof = 0) between mean and band
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            upper: middle + width * deviation, of the prices' shape and dtype
+            middle: mean of the last `period` prices: the sma, byte for byte
+            lower: middle - width * deviation
+        """
+        fields = given(close=close, period=period, width=width, nan_policy=nan_policy)
+        return typed(BollingerResult, self.run("bollinger", params=fields, **options))
+
+    def rma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> RmaResult:
+        """Wilder's average: alpha = 1 / period, from the mean of the first `period` prices (Wilder 1978).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rma: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(RmaResult, self.run("rma", params=fields, **options))
+
+    def wma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> WmaResult:
+        """Weighted average: weights period, period - 1, ... 1 from the newest price on.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            wma: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(WmaResult, self.run("wma", params=fields, **options))
+
+    def trima(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> TrimaResult:
+        """Triangular average: a simple average of a simple average.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            trima: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(TrimaResult, self.run("trima", params=fields, **options))
+
+    def dema(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> DemaResult:
+        """Double exponential average: 2 e - ema(e), e = ema(close) (Mulloy 1994).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            dema: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(DemaResult, self.run("dema", params=fields, **options))
+
+    def tema(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> TemaResult:
+        """Triple exponential average: 3 e - 3 ema(e) + ema(ema(e)) (Mulloy 1994).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            tema: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(TemaResult, self.run("tema", params=fields, **options))
+
+    def t3(
+        self,
+        close: Numbers,
+        *,
+        period: int = 5,
+        factor: float = 0.7,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> T3Result:
+        """Tillson's T3: six exponential averages, weighed by the volume factor (Tillson 1998).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            factor: volume factor: 0 is an ema of ema of ema; 0 to 1
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            t3: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, factor=factor, nan_policy=nan_policy)
+        return typed(T3Result, self.run("t3", params=fields, **options))
+
+    def hma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> HmaResult:
+        """Hull average: wma(2 wma(close, period / 2) - wma(close, period), sqrt(period)), both rounded down (Hull
+        2005).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            hma: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(HmaResult, self.run("hma", params=fields, **options))
+
+    def zlma(
+        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> ZlmaResult:
+        """Zero-lag exponential average: ema of 2 close - the close (period - 1) / 2 bars ago (Ehlers and Way 2010).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            zlma: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(ZlmaResult, self.run("zlma", params=fields, **options))
+
+    def kama(
+        self,
+        close: Numbers,
+        *,
+        period: int = 10,
+        fast: int = 2,
+        slow: int = 30,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> KamaResult:
+        """Kaufman's adaptive average: alpha between 2 / (slow + 1) and 2 / (fast + 1), squared, by the efficiency ratio
+        over `period` bars; from the close before the first (Kaufman 1995).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            kama: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(KamaResult, self.run("kama", params=fields, **options))
+
+    def midpoint(
+        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> MidpointResult:
+        """Middle of the highest and the lowest close of the last `period` bars.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            midpoint: the middle; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(MidpointResult, self.run("midpoint", params=fields, **options))
+
+    def midprice(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MidpriceResult:
+        """Middle of the highest high and the lowest low of the last `period` bars.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            midprice: the middle; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(MidpriceResult, self.run("midprice", params=fields, **options))
+
+    def vwma(
+        self,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VwmaResult:
+        """Average weighed by volume over the last `period` bars; NaN where nothing was traded in all of them.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            vwma: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(VwmaResult, self.run("vwma", params=fields, **options))
+
+    def average_price(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AveragePriceResult:
+        """Mean of open, high, low and close.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            average_price: the middle; of the inputs' shape and dtype
+        """
+        fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(AveragePriceResult, self.run("average_price", params=fields, **options))
+
+    def median_price(
+        self, high: Numbers, low: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> MedianPriceResult:
+        """Mean of high and low.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            median_price: the middle; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, nan_policy=nan_policy)
+        return typed(MedianPriceResult, self.run("median_price", params=fields, **options))
+
+    def typical_price(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> TypicalPriceResult:
+        """Mean of high, low and close.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            typical_price: the middle; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(TypicalPriceResult, self.run("typical_price", params=fields, **options))
+
+    def weighted_close(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> WeightedCloseResult:
+        """Mean of high, low and twice the close.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            weighted_close: the middle; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(WeightedCloseResult, self.run("weighted_close", params=fields, **options))
+
+    def donchian(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 20,
+        current: bool = True,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> DonchianResult:
+        """Donchian channel: the highest high and the lowest low of the last `period` bars.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            current: whether the bar itself is one of them; else they end before it
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            upper: the upper band; of the inputs' shape and dtype
+            middle: the mean of both; of the inputs' shape and dtype
+            lower: the lower band; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, current=current, nan_policy=nan_policy)
+        return typed(DonchianResult, self.run("donchian", params=fields, **options))
+
+    def keltner(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        range_period: int = 10,
+        width: float = 2.0,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> KeltnerResult:
+        """Keltner channel: an exponential average and `width` average true ranges around it (Keltner 1960, Raschke).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            range_period: bars of the range's average; 1 to 100,000
+            width: how many deviations or ranges lie between the middle and a band
+            convention: talib: the average is of typical prices, and both averages start so late that they have their
+                first number at the same bar. tradingview: it is of closes, and each starts as soon as it can.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            upper: the upper band; of the inputs' shape and dtype
+            middle: the middle; of the inputs' shape and dtype
+            lower: the lower band; of the inputs' shape and dtype
+        """
+        fields = given(
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            range_period=range_period,
+            width=width,
+            convention=convention,
+            nan_policy=nan_policy,
+        )
+        return typed(KeltnerResult, self.run("keltner", params=fields, **options))
+
+    def acceleration_bands(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AccelerationBandsResult:
+        """Acceleration bands: averages of high (1 + 4 r) and low (1 - 4 r), r = (high - low) / (high + low) (Headley
+        2002).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            upper: the upper band; of the inputs' shape and dtype
+            middle: the simple average of closes; of the inputs' shape and dtype
+            lower: the lower band; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(AccelerationBandsResult, self.run("acceleration_bands", params=fields, **options))
+
+    def ichimoku(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        conversion_period: int = 9,
+        base_period: int = 26,
+        span_period: int = 52,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> IchimokuResult:
+        """Ichimoku: middles of highest highs and lowest lows. Charts draw the spans `base_period` bars ahead and the
+        lagging line as many behind; here every number stands at the bar at which it is known.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            conversion_period: bars of the conversion line; 1 to 100,000
+            base_period: bars of the base line; 1 to 100,000
+            span_period: bars of span B; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            conversion: tenkan-sen: middle of the last `conversion_period` bars; of the inputs' shape and dtype
+            base: kijun-sen: middle of the last `base_period` bars; of the inputs' shape and dtype
+            span_a: senkou span A: mean of conversion and base, drawn `base_period` bars ahead; of the inputs' shape and
+                dtype
+            span_b: senkou span B: middle of the last `span_period` bars, drawn `base_period` bars ahead; of the inputs'
+                shape and dtype
+        """
+        fields = given(
+            high=high,
+            low=low,
+            conversion_period=conversion_period,
+            base_period=base_period,
+            span_period=span_period,
+            nan_policy=nan_policy,
+        )
+        return typed(IchimokuResult, self.run("ichimoku", params=fields, **options))
+
+    def parabolic_sar(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        acceleration: float = 0.02,
+        maximum: float = 0.2,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ParabolicSarResult:
+        """Parabolic stop and reverse: a stop that follows the extreme price, the quicker the longer it lasts, and
+        changes sides when it is met (Wilder 1978). It begins on the side to which the second bar moves more.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            acceleration: the pace at first, and what each extreme adds
+            maximum: the pace at most
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            parabolic_sar: the stop; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, acceleration=acceleration, maximum=maximum, nan_policy=nan_policy)
+        return typed(ParabolicSarResult, self.run("parabolic_sar", params=fields, **options))
+
+    def supertrend(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 10,
+        width: float = 3.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> SupertrendResult:
+        """Supertrend: bands of `width` average true ranges around (high + low) / 2 that only close in; the trend turns
+        where the close leaves them.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            width: how many deviations or ranges lie between the middle and a band
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            supertrend: the lower band in an upward trend, the upper one in a downward trend; of the inputs' shape and
+                dtype
+            trend: 1 upward, -1 downward; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, width=width, nan_policy=nan_policy)
+        return typed(SupertrendResult, self.run("supertrend", params=fields, **options))
+
+    def heikin_ashi(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> HeikinAshiResult:
+        """Heikin-Ashi bars: the close is the mean of the bar, the open the middle of the Heikin-Ashi bar before.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            open: the middle of the last Heikin-Ashi open and close; of the bar itself at first; of the inputs' shape
+                and dtype
+            high: the highest of the bar and of both; of the inputs' shape and dtype
+            low: the lowest of the bar and of both; of the inputs' shape and dtype
+            close: the mean of open, high, low and close; of the inputs' shape and dtype
+        """
+        fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(HeikinAshiResult, self.run("heikin_ashi", params=fields, **options))
+
+    def macd(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        signal: int = 9,
+        average: Literal["ema", "sma"] = "ema",
+        convention: Literal["talib", "plain"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MacdResult:
+        """Moving average convergence/divergence (Appel 1979).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            signal: bars of the signal line's average; 1 to 100,000
+            average: exponential or simple averages
+            convention: talib: the fast average starts so late that both have their first number at the same bar, and
+                outputs are shown from the first bar that has all. plain: each average starts as soon as it can.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            macd: the fast less the slow average; of the inputs' shape and dtype
+            signal: the exponential average of macd; of the inputs' shape and dtype
+            histogram: macd - signal; of the inputs' shape and dtype
+        """
+        fields = given(
+            close=close,
+            fast=fast,
+            slow=slow,
+            signal=signal,
+            average=average,
+            convention=convention,
+            nan_policy=nan_policy,
+        )
+        return typed(MacdResult, self.run("macd", params=fields, **options))
+
+    def apo(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        average: Literal["ema", "sma"] = "ema",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ApoResult:
+        """Absolute price oscillator: the fast less the slow average.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            average: exponential or simple averages
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            apo: the difference; of the inputs' shape and dtype
+        """
+        fields = given(close=close, fast=fast, slow=slow, average=average, nan_policy=nan_policy)
+        return typed(ApoResult, self.run("apo", params=fields, **options))
+
+    def ppo(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        average: Literal["ema", "sma"] = "ema",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> PpoResult:
+        """Percentage price oscillator: the fast less the slow average, in percent of the slow one.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            average: exponential or simple averages
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            ppo: the difference in percent; of the inputs' shape and dtype
+        """
+        fields = given(close=close, fast=fast, slow=slow, average=average, nan_policy=nan_policy)
+        return typed(PpoResult, self.run("ppo", params=fields, **options))
+
+    def pvo(
+        self,
+        volume: Numbers,
+        *,
+        fast: int = 12,
+        slow: int = 26,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> PvoResult:
+        """Percentage volume oscillator: the percentage price oscillator of volume.
+
+        Args:
+            volume: volumes, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            pvo: the difference in percent; of the inputs' shape and dtype
+        """
+        fields = given(volume=volume, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(PvoResult, self.run("pvo", params=fields, **options))
+
+    def momentum(
+        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> MomentumResult:
+        """Momentum: the change of the close over `period` bars.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            momentum: the change; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(MomentumResult, self.run("momentum", params=fields, **options))
+
+    def roc(
+        self,
+        close: Numbers,
+        *,
+        period: int = 10,
+        form: Literal["percent", "fraction", "ratio", "ratio100"] = "percent",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RocResult:
+        """Rate of change: the close relative to that of `period` bars ago; 0 where that one was 0.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            form: percent: 100 (c / c' - 1). fraction: (c - c') / c'. ratio: c / c'. ratio100: 100 c / c'.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            roc: the rate; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, form=form, nan_policy=nan_policy)
+        return typed(RocResult, self.run("roc", params=fields, **options))
+
+    def stochastic(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        smooth: int = 3,
+        signal: int = 3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> StochasticResult:
+        """Stochastic oscillator: where the close lies between the lowest low and the highest high of `period` bars, 0
+        to 100, smoothed; 0 where they are equal (Lane 1984).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            smooth: bars of the first smoothing; 1 to 100,000
+            signal: bars of the signal line's average; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            k: the position, averaged over `smooth` bars; of the inputs' shape and dtype
+            d: the average of k over `signal` bars; of the inputs' shape and dtype
+        """
+        fields = given(
+            high=high, low=low, close=close, period=period, smooth=smooth, signal=signal, nan_policy=nan_policy
+        )
+        return typed(StochasticResult, self.run("stochastic", params=fields, **options))
+
+    def stochastic_rsi(
+        self,
+        close: Numbers,
+        *,
+        rsi_period: int = 14,
+        period: int = 14,
+        signal: int = 3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> StochasticRsiResult:
+        """Stochastic RSI: where the RSI lies between its lowest and highest of `period` bars (Chande and Kroll 1994).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            rsi_period: changes in the RSI's average; 2 to 100,000
+            period: bars in the window; 1 to 100,000
+            signal: bars of the signal line's average; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            k: the position, 0 to 100; of the inputs' shape and dtype
+            d: the average of k over `signal` bars; of the inputs' shape and dtype
+        """
+        fields = given(close=close, rsi_period=rsi_period, period=period, signal=signal, nan_policy=nan_policy)
+        return typed(StochasticRsiResult, self.run("stochastic_rsi", params=fields, **options))
+
+    def williams_r(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> WilliamsRResult:
+        """Williams' %R: how far the close lies below the highest high of `period` bars, -100 to 0; 0 where high and low
+        are equal.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            williams_r: the position; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(WilliamsRResult, self.run("williams_r", params=fields, **options))
+
+    def cci(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CciResult:
+        """Commodity channel index: the distance of the typical price from its mean, in 0.015 mean absolute deviations
+        (Lambert 1980); 0 where there is no deviation.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            cci: the index; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(CciResult, self.run("cci", params=fields, **options))
+
+    def cmo(
+        self,
+        close: Numbers,
+        *,
+        period: int = 14,
+        convention: Literal["talib", "chande"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CmoResult:
+        """Chande momentum oscillator: gains less losses relative to both, -100 to 100; 0 where nothing moved.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            convention: talib: gains and losses by Wilder's average. chande: plain sums (Chande and Kroll 1994).
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            cmo: the oscillator; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(CmoResult, self.run("cmo", params=fields, **options))
+
+    def trix(
+        self, close: Numbers, *, period: int = 15, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> TrixResult:
+        """TRIX: the change of an exponential average of an average of an average, in percent (Hutson 1983).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            trix: the change in percent; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(TrixResult, self.run("trix", params=fields, **options))
+
+    def tsi(
+        self,
+        close: Numbers,
+        *,
+        slow: int = 25,
+        fast: int = 13,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> TsiResult:
+        """True strength index: changes, averaged twice, relative to their sizes, -100 to 100 (Blau 1991).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            tsi: the index; of the inputs' shape and dtype
+        """
+        fields = given(close=close, slow=slow, fast=fast, nan_policy=nan_policy)
+        return typed(TsiResult, self.run("tsi", params=fields, **options))
+
+    def ultimate_oscillator(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        short: int = 7,
+        medium: int = 14,
+        long: int = 28,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> UltimateOscillatorResult:
+        """Ultimate oscillator: buying pressure over three windows, weighed 4, 2 and 1, 0 to 100 (Williams 1985).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            short: bars of the window weighed 4; 1 to 100,000
+            medium: bars of the window weighed 2; 1 to 100,000
+            long: bars of the window weighed 1; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            ultimate_oscillator: the oscillator; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, short=short, medium=medium, long=long, nan_policy=nan_policy)
+        return typed(UltimateOscillatorResult, self.run("ultimate_oscillator", params=fields, **options))
+
+    def awesome_oscillator(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        fast: int = 5,
+        slow: int = 34,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AwesomeOscillatorResult:
+        """Awesome oscillator: the fast less the slow simple average of (high + low) / 2 (Williams 1998).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            awesome_oscillator: the difference; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(AwesomeOscillatorResult, self.run("awesome_oscillator", params=fields, **options))
+
+    def acceleration_oscillator(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        fast: int = 5,
+        slow: int = 34,
+        signal: int = 5,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AccelerationOscillatorResult:
+        """Acceleration oscillator: the awesome oscillator less its simple average (Williams 1998).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            signal: bars of the signal line's average; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            acceleration_oscillator: the difference; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, fast=fast, slow=slow, signal=signal, nan_policy=nan_policy)
+        return typed(AccelerationOscillatorResult, self.run("acceleration_oscillator", params=fields, **options))
+
+    def aroon(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AroonResult:
+        """Aroon: how long ago the highest high and the lowest low of the last `period` + 1 bars were, 100 for now; of
+        equal ones the newest counts (Chande 1995).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            up: 100 (period - bars since the highest high) / period; of the inputs' shape and dtype
+            down: the same of the lowest low; of the inputs' shape and dtype
+            oscillator: up - down; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(AroonResult, self.run("aroon", params=fields, **options))
+
+    def directional_movement(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> DirectionalMovementResult:
+        """Directional movement: Wilder's sums of what bars reach above and below the last (Wilder 1978).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            plus: +DM; of the inputs' shape and dtype
+            minus: -DM; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(DirectionalMovementResult, self.run("directional_movement", params=fields, **options))
+
+    def adx(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdxResult:
+        """Average directional index with its lines (Wilder 1978).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            adx: Wilder's average of dx; of the inputs' shape and dtype
+            plus_di: +DI: 100 times upward movement / true range, by Wilder's sums; of the inputs' shape and dtype
+            minus_di: -DI: the same of downward movement; of the inputs' shape and dtype
+            dx: 100 |+DI - -DI| / (+DI + -DI); of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(AdxResult, self.run("adx", params=fields, **options))
+
+    def adxr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdxrResult:
+        """Average directional movement rating: the mean of adx and of adx `period` - 1 bars ago (Wilder 1978).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            adxr: the rating; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(AdxrResult, self.run("adxr", params=fields, **options))
+
+    def vortex(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VortexResult:
+        """Vortex: how far highs reach from the last lows, and lows from the last highs, relative to the true range
+        (Botes and Siepman 2010).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            plus: +VI; of the inputs' shape and dtype
+            minus: -VI; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(VortexResult, self.run("vortex", params=fields, **options))
+
+    def balance_of_power(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> BalanceOfPowerResult:
+        """Balance of power: (close - open) / (high - low); 0 where high and low are equal.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            balance_of_power: the balance; of the inputs' shape and dtype
+        """
+        fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(BalanceOfPowerResult, self.run("balance_of_power", params=fields, **options))
+
+    def qstick(
+        self,
+        open: Numbers,
+        close: Numbers,
+        *,
+        period: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> QstickResult:
+        """Qstick: the simple average of close - open (Chande 1994).
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            qstick: the average; of the inputs' shape and dtype
+        """
+        fields = given(open=open, close=close, period=period, nan_policy=nan_policy)
+        return typed(QstickResult, self.run("qstick", params=fields, **options))
+
+    def elder_ray(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 13,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ElderRayResult:
+        """Elder's ray: how far high and low lie from an exponential average of closes (Elder 1989).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            bull: high - ema; of the inputs' shape and dtype
+            bear: low - ema; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(ElderRayResult, self.run("elder_ray", params=fields, **options))
+
+    def efficiency_ratio(
+        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> EfficiencyRatioResult:
+        """Efficiency ratio: the change over `period` bars relative to the way there, 0 to 1 (Kaufman 1995).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            efficiency_ratio: the ratio; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(EfficiencyRatioResult, self.run("efficiency_ratio", params=fields, **options))
+
+    def coppock(
+        self,
+        close: Numbers,
+        *,
+        period: int = 10,
+        short: int = 11,
+        long: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CoppockResult:
+        """Coppock curve: the weighted average of the sum of two rates of change (Coppock 1962).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            short: bars of the one rate of change; 1 to 100,000
+            long: bars of the other; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            coppock: the curve; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, short=short, long=long, nan_policy=nan_policy)
+        return typed(CoppockResult, self.run("coppock", params=fields, **options))
+
+    def vertical_horizontal_filter(
+        self, close: Numbers, *, period: int = 28, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> VerticalHorizontalFilterResult:
+        """Vertical horizontal filter: the highest less the lowest close relative to the way between them (White 1991).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            vertical_horizontal_filter: the ratio; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(VerticalHorizontalFilterResult, self.run("vertical_horizontal_filter", params=fields, **options))
+
+    def detrended_price(
+        self, close: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> DetrendedPriceResult:
+        """Detrended price oscillator: the close period / 2 + 1 bars ago less the mean of the last `period` closes.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            detrended_price: the difference; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(DetrendedPriceResult, self.run("detrended_price", params=fields, **options))
+
+    def intraday_momentum(
+        self,
+        open: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> IntradayMomentumResult:
+        """Intraday momentum index: an RSI of close - open, 0 to 100; 50 where nothing moved (Chande and Kroll 1994).
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            intraday_momentum: the index; of the inputs' shape and dtype
+        """
+        fields = given(open=open, close=close, period=period, nan_policy=nan_policy)
+        return typed(IntradayMomentumResult, self.run("intraday_momentum", params=fields, **options))
+
+    def kdj(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 9,
+        smooth: int = 3,
+        signal: int = 3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> KdjResult:
+        """KDJ: a stochastic oscillator smoothed by Wilder's averages, and how far its lines are apart.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            smooth: bars of the first smoothing; 1 to 100,000
+            signal: bars of the signal line's average; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            k: the average of the position over `smooth` bars; of the inputs' shape and dtype
+            d: the average of k over `signal` bars; of the inputs' shape and dtype
+            j: 3 k - 2 d; of the inputs' shape and dtype
+        """
+        fields = given(
+            high=high, low=low, close=close, period=period, smooth=smooth, signal=signal, nan_policy=nan_policy
+        )
+        return typed(KdjResult, self.run("kdj", params=fields, **options))
+
+    def stochastic_momentum(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 13,
+        slow: int = 25,
+        fast: int = 2,
+        signal: int = 9,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> StochasticMomentumResult:
+        """Stochastic momentum index: how far the close lies from the middle of the range, averaged twice, relative to
+        half the range, -100 to 100 (Blau 1993).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            slow: bars of the slow average; 1 to 100,000
+            fast: bars of the fast average; 1 to 100,000
+            signal: bars of the signal line's average; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            smi: the index; of the inputs' shape and dtype
+            signal: the exponential average of smi; of the inputs' shape and dtype
+        """
+        fields = given(
+            high=high, low=low, close=close, period=period, slow=slow, fast=fast, signal=signal, nan_policy=nan_policy
+        )
+        return typed(StochasticMomentumResult, self.run("stochastic_momentum", params=fields, **options))
+
+    def forecast_oscillator(
+        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> ForecastOscillatorResult:
+        """Forecast oscillator: how far the close lies from what the regression of the `period` closes before it
+        forecast, in percent of the close (Chande 1992).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            forecast_oscillator: the distance in percent; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(ForecastOscillatorResult, self.run("forecast_oscillator", params=fields, **options))
+
+    def relative_volatility(
+        self,
+        close: Numbers,
+        *,
+        period: int = 14,
+        deviation: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RelativeVolatilityResult:
+        """Relative volatility index: an RSI of deviations, counted as gains or losses by the change of the close; 50
+        where nothing moved (Dorsey 1993).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            deviation: bars of the deviation; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            relative_volatility: the index, 0 to 100; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, deviation=deviation, nan_policy=nan_policy)
+        return typed(RelativeVolatilityResult, self.run("relative_volatility", params=fields, **options))
+
+    def true_range(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> TrueRangeResult:
+        """True range: the range of the bar and the close before it (Wilder 1978).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            convention: talib: the first bar has no true range, since there is no close before it. tradingview: it has
+                high - low, so that averages begin a bar earlier.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            true_range: the range; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, convention=convention, nan_policy=nan_policy)
+        return typed(TrueRangeResult, self.run("true_range", params=fields, **options))
+
+    def atr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AtrResult:
+        """Average true range: Wilder's average of the true range (Wilder 1978).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            convention: talib: the first bar has no true range, since there is no close before it. tradingview: it has
+                high - low, so that averages begin a bar earlier.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            atr: the average range; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(AtrResult, self.run("atr", params=fields, **options))
+
+    def natr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 14,
+        convention: Literal["talib", "tradingview"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> NatrResult:
+        """Average true range in percent of the close.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            convention: talib: the first bar has no true range, since there is no close before it. tradingview: it has
+                high - low, so that averages begin a bar earlier.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            natr: 100 atr / close; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, convention=convention, nan_policy=nan_policy)
+        return typed(NatrResult, self.run("natr", params=fields, **options))
+
+    def adr(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdrResult:
+        """Average daily range: the simple average of high - low.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            adr: the average range; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, nan_policy=nan_policy)
+        return typed(AdrResult, self.run("adr", params=fields, **options))
+
+    def chaikin_volatility(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 10,
+        lookback: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ChaikinVolatilityResult:
+        """Chaikin's volatility: the change of the exponential average of high - low, in percent.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            lookback: bars from which the change is counted; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            chaikin_volatility: the change in percent; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, lookback=lookback, nan_policy=nan_policy)
+        return typed(ChaikinVolatilityResult, self.run("chaikin_volatility", params=fields, **options))
+
+    def mass_index(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        fast: int = 9,
+        slow: int = 25,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MassIndexResult:
+        """Mass index: the sum of ema(range) / ema(ema(range)) over `slow` bars (Dorsey 1992).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 2 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            mass_index: the sum; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(MassIndexResult, self.run("mass_index", params=fields, **options))
+
+    def close_to_close(
+        self,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CloseToCloseResult:
+        """Volatility of logarithmic returns: their sample deviation (ddof = 1).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            periods_per_year: bars per year; the result is multiplied by its square root
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            close_to_close: the volatility per year, 0.2 for 20 %; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, periods_per_year=periods_per_year, nan_policy=nan_policy)
+        return typed(CloseToCloseResult, self.run("close_to_close", params=fields, **options))
+
+    def parkinson(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ParkinsonResult:
+        """Parkinson's volatility: of the range, mean of ln(high / low)^2 / (4 ln 2) (Parkinson 1980).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            periods_per_year: bars per year; the result is multiplied by its square root
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            parkinson: the volatility per year, 0.2 for 20 %; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, period=period, periods_per_year=periods_per_year, nan_policy=nan_policy)
+        return typed(ParkinsonResult, self.run("parkinson", params=fields, **options))
+
+    def garman_klass(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> GarmanKlassResult:
+        """Garman and Klass's volatility: mean of ln(high / low)^2 / 2 - (2 ln 2 - 1) ln(close / open)^2 (Garman and
+        Klass 1980).
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            periods_per_year: bars per year; the result is multiplied by its square root
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            garman_klass: the volatility per year, 0.2 for 20 %; of the inputs' shape and dtype
+        """
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            periods_per_year=periods_per_year,
+            nan_policy=nan_policy,
+        )
+        return typed(GarmanKlassResult, self.run("garman_klass", params=fields, **options))
+
+    def rogers_satchell(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RogersSatchellResult:
+        """Rogers and Satchell's volatility, which a drift does not change: mean of ln(h / c) ln(h / o) + ln(l / c) ln(l
+        / o) (Rogers and Satchell 1991).
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            periods_per_year: bars per year; the result is multiplied by its square root
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rogers_satchell: the volatility per year, 0.2 for 20 %; of the inputs' shape and dtype
+        """
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            periods_per_year=periods_per_year,
+            nan_policy=nan_policy,
+        )
+        return typed(RogersSatchellResult, self.run("rogers_satchell", params=fields, **options))
+
+    def yang_zhang(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        periods_per_year: float = 252.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> YangZhangResult:
+        """Yang and Zhang's volatility: overnight variance, k times that from open to close, 1 - k times Rogers and
+        Satchell's; k = 0.34 / (1.34 + (n + 1) / (n - 1)) (Yang and Zhang 2000).
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            periods_per_year: bars per year; the result is multiplied by its square root
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            yang_zhang: the volatility per year, 0.2 for 20 %; of the inputs' shape and dtype
+        """
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            period=period,
+            periods_per_year=periods_per_year,
+            nan_policy=nan_policy,
+        )
+        return typed(YangZhangResult, self.run("yang_zhang", params=fields, **options))
+
+    def obv(
+        self,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        convention: Literal["talib", "zero"] = "talib",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ObvResult:
+        """On-balance volume: volume added where the close rises and taken away where it falls (Granville 1963).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            convention: talib: begins with the first bar's volume. zero: begins with 0.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            obv: the balance; of the inputs' shape and dtype
+        """
+        fields = given(close=close, volume=volume, convention=convention, nan_policy=nan_policy)
+        return typed(ObvResult, self.run("obv", params=fields, **options))
+
+    def ad(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdResult:
+        """Accumulation/distribution: the sum of money flow volumes (Chaikin).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            ad: the sum; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, volume=volume, nan_policy=nan_policy)
+        return typed(AdResult, self.run("ad", params=fields, **options))
+
+    def adosc(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        fast: int = 3,
+        slow: int = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AdoscResult:
+        """Chaikin oscillator: the fast less the slow exponential average of accumulation/distribution, both from its
+        first number.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 2 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            adosc: the difference; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, volume=volume, fast=fast, slow=slow, nan_policy=nan_policy)
+        return typed(AdoscResult, self.run("adosc", params=fields, **options))
+
+    def cmf(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CmfResult:
+        """Chaikin money flow: money flow volume relative to volume over `period` bars, -1 to 1.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            cmf: the flow; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(CmfResult, self.run("cmf", params=fields, **options))
+
+    def mfi(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MfiResult:
+        """Money flow index: an RSI of typical price times volume, 0 to 100 (Quong and Soudack 1989).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            mfi: the index; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(MfiResult, self.run("mfi", params=fields, **options))
+
+    def force_index(
+        self,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        period: int = 13,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ForceIndexResult:
+        """Force index: the exponential average of the change of the close times volume (Elder 1993).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            force_index: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, volume=volume, period=period, nan_policy=nan_policy)
+        return typed(ForceIndexResult, self.run("force_index", params=fields, **options))
+
+    def market_facilitation(
+        self,
+        high: Numbers,
+        low: Numbers,
+        volume: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MarketFacilitationResult:
+        """Market facilitation index: (high - low) / volume; 0 where there is no volume (Williams).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            market_facilitation: the index; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, volume=volume, nan_policy=nan_policy)
+        return typed(MarketFacilitationResult, self.run("market_facilitation", params=fields, **options))
+
+    def pvt(
+        self, close: Numbers, volume: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> PvtResult:
+        """Price volume trend: the sum of volume times the relative change of the close.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            pvt: the sum; of the inputs' shape and dtype
+        """
+        fields = given(close=close, volume=volume, nan_policy=nan_policy)
+        return typed(PvtResult, self.run("pvt", params=fields, **options))
+
+    def relative_volume(
+        self, volume: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> RelativeVolumeResult:
+        """Relative volume: volume relative to the mean of the `period` bars before it.
+
+        Args:
+            volume: volumes, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            relative_volume: the ratio; of the inputs' shape and dtype
+        """
+        fields = given(volume=volume, period=period, nan_policy=nan_policy)
+        return typed(RelativeVolumeResult, self.run("relative_volume", params=fields, **options))
+
+    def vwap(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VwapResult:
+        """Average price weighed by volume since the first bar.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            vwap: the average; NaN until something was traded; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, volume=volume, nan_policy=nan_policy)
+        return typed(VwapResult, self.run("vwap", params=fields, **options))
+
+    def wad(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> WadResult:
+        """Williams' accumulation/distribution: the sum of how far closes lie from the true low where they rise, and
+        from the true high where they fall.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            wad: the sum; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, nan_policy=nan_policy)
+        return typed(WadResult, self.run("wad", params=fields, **options))
+
+    def nvi(
+        self, close: Numbers, volume: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> NviResult:
+        """Negative volume index: 1000 times all relative changes of the close at bars of less volume than the last
+        (Dysart, Fosback 1976).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            nvi: the index; of the inputs' shape and dtype
+        """
+        fields = given(close=close, volume=volume, nan_policy=nan_policy)
+        return typed(NviResult, self.run("nvi", params=fields, **options))
+
+    def pvi(
+        self, close: Numbers, volume: Numbers, *, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> PviResult:
+        """Positive volume index: 1000 times all relative changes of the close at bars of more volume than the last.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            pvi: the index; of the inputs' shape and dtype
+        """
+        fields = given(close=close, volume=volume, nan_policy=nan_policy)
+        return typed(PviResult, self.run("pvi", params=fields, **options))
+
+    def rolling(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        statistic: Literal["mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation"],
+        ddof: Literal[0, 1] = 0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RollingResult:
+        """A statistic of the last `period` closes.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            statistic: std and var divide by period - ddof. zscore: (close - mean) / std, NaN where std is 0.
+                mean_deviation: the mean absolute distance from the mean.
+            ddof: degrees of freedom of std, var and zscore
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rolling: the statistic; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, statistic=statistic, ddof=ddof, nan_policy=nan_policy)
+        return typed(RollingResult, self.run("rolling", params=fields, **options))
+
+    def linear_regression(
+        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> LinearRegressionResult:
+        """Linear regression of the last `period` closes on time.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            value: the line at the newest bar; of the inputs' shape and dtype
+            slope: its rise per bar; of the inputs' shape and dtype
+            intercept: the line at the oldest bar of the window; of the inputs' shape and dtype
+            forecast: the line one bar ahead; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(LinearRegressionResult, self.run("linear_regression", params=fields, **options))
+
+    def mean_reversion(
+        self,
+        close: Numbers,
+        *,
+        period: int = 20,
+        entry: float = 2.0,
+        exit: float = 0.5,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> MeanReversionResult:
+        """Mean reversion: the z-score of the close, and the position of one who sells above it and buys below.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            entry: |z| at which a position is taken
+            exit: |z| at which it is left; 0 to 1,000,000.0
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            zscore: (close - mean) / population deviation; NaN where there is none; of the inputs' shape and dtype
+            position: -1, 0 or 1: taken at |z| >= entry against the deviation, left at |z| <= exit, kept where z is NaN;
+                of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, entry=entry, exit=exit, nan_policy=nan_policy)
+        return typed(MeanReversionResult, self.run("mean_reversion", params=fields, **options))
+
+    def crossover(
+        self,
+        close: Numbers,
+        *,
+        fast: int = 20,
+        slow: int = 50,
+        average: Literal["sma", "ema"] = "sma",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CrossoverResult:
+        """Crossover of a fast and a slow average: 1 at the bar at which the fast one comes to lie on the other side.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the slow average; 2 to 100,000
+            average: simple or exponential averages
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            up: 1 where fast > slow, and fast <= slow a bar before; of the inputs' shape and dtype
+            down: 1 where fast < slow, and fast >= slow a bar before; of the inputs' shape and dtype
+        """
+        fields = given(close=close, fast=fast, slow=slow, average=average, nan_policy=nan_policy)
+        return typed(CrossoverResult, self.run("crossover", params=fields, **options))
+
+    def breakout(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        period: int = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> BreakoutResult:
+        """Breakout: the close leaves the range of the `period` bars before it.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            breakout: 1 above the highest high, -1 below the lowest low, else 0; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        return typed(BreakoutResult, self.run("breakout", params=fields, **options))
+
+    def swing_pivots(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        left: int = 5,
+        right: int = 5,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> SwingPivotsResult:
+        """Swing pivots: a high above those of the `left` bars before it and not below those of the `right` bars after
+        it, and lows likewise. A pivot is shown at the bar that confirms it, `right` bars later; of equal highs the
+        first counts.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            left: bars before the pivot; 1 to 100,000
+            right: bars after the pivot; it is known that many bars later; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            high: the high of the pivot that this bar confirms, else NaN; of the inputs' shape and dtype
+            low: the low of the pivot that this bar confirms, else NaN; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, left=left, right=right, nan_policy=nan_policy)
+        return typed(SwingPivotsResult, self.run("swing_pivots", params=fields, **options))
+
+    def rolling_pair(
+        self,
+        close: Numbers,
+        benchmark: Numbers,
+        *,
+        period: int,
+        statistic: Literal["covariance", "correlation", "beta"],
+        of: Literal["prices", "returns"] = "prices",
+        ddof: Literal[0, 1] = 0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RollingPairResult:
+        """Covariance, correlation or beta of the last `period` closes and a benchmark's.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            benchmark: another series to compare with, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            statistic: covariance divides by period - ddof. beta: covariance / variance of the benchmark.
+            of: prices, or their relative changes
+            ddof: degrees of freedom taken off for covariance
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rolling_pair: the statistic; a correlation with what does not move, and a beta to it, are NaN; of the
+                inputs' shape and dtype
+        """
+        fields = given(
+            close=close,
+            benchmark=benchmark,
+            period=period,
+            statistic=statistic,
+            of=of,
+            ddof=ddof,
+            nan_policy=nan_policy,
+        )
+        return typed(RollingPairResult, self.run("rolling_pair", params=fields, **options))
+
+    def candlestick(
+        self,
+        open: Numbers,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        *,
+        pattern: Literal[
+            "abandoned_baby",
+            "advance_block",
+            "belt_hold",
+            "breakaway",
+            "closing_marubozu",
+            "concealing_baby_swallow",
+            "counterattack",
+            "dark_cloud_cover",
+            "doji",
+            "doji_star",
+            "dragonfly_doji",
+            "engulfing",
+            "evening_doji_star",
+            "evening_star",
+            "gravestone_doji",
+            "hammer",
+            "hanging_man",
+            "harami",
+            "harami_cross",
+            "high_wave",
+            "hikkake",
+            "homing_pigeon",
+            "identical_three_crows",
+            "in_neck",
+            "inverted_hammer",
+            "kicking",
+            "kicking_by_length",
+            "ladder_bottom",
+            "long_legged_doji",
+            "long_line",
+            "marubozu",
+            "mat_hold",
+            "matching_low",
+            "modified_hikkake",
+            "morning_doji_star",
+            "morning_star",
+            "on_neck",
+            "piercing",
+            "rickshaw_man",
+            "rise_fall_three_methods",
+            "separating_lines",
+            "shooting_star",
+            "short_line",
+            "side_by_side_white",
+            "side_gap_three_methods",
+            "spinning_top",
+            "stalled",
+            "stick_sandwich",
+            "takuri",
+            "tasuki_gap",
+            "three_black_crows",
+            "three_inside",
+            "three_line_strike",
+            "three_outside",
+            "three_stars_in_the_south",
+            "three_white_soldiers",
+            "thrusting",
+            "tristar",
+            "two_crows",
+            "unique_three_river",
+            "upside_gap_two_crows",
+        ],
+        penetration: float = 0.3,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> CandlestickResult:
+        """A candlestick pattern, by TA-Lib's definitions and its default measures of long, short, near and equal.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            pattern: the pattern that is looked for
+            penetration: how far into the first body the last must close, as a part of it: abandoned_baby,
+                dark_cloud_cover, evening_doji_star, evening_star, mat_hold, morning_doji_star, morning_star; 0 to 1
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            candlestick: 100 where it points up, -100 where down, 80 and -80 where ends are equal, 200 and -200 where a
+                hikkake is confirmed, else 0; of the inputs' shape and dtype
+        """
+        fields = given(
+            open=open, high=high, low=low, close=close, pattern=pattern, penetration=penetration, nan_policy=nan_policy
+        )
+        return typed(CandlestickResult, self.run("candlestick", params=fields, **options))
+
+    def expression(
+        self,
+        *,
+        open: Numbers | None = None,
+        high: Numbers | None = None,
+        low: Numbers | None = None,
+        close: Numbers | None = None,
+        volume: Numbers | None = None,
+        benchmark: Numbers | None = None,
+        a: Numbers | None = None,
+        b: Numbers | None = None,
+        c: Numbers | None = None,
+        d: Numbers | None = None,
+        e: Numbers | None = None,
+        f: Numbers | None = None,
+        g: Numbers | None = None,
+        h: Numbers | None = None,
+        let: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ExpressionResult:
+        """Several indicators in one request, or new ones: a graph of series as JSON.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first; given if the expression reads it
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first; given if the expression
+                reads it
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first; given if the expression reads
+                it
+            close: closing prices, shape (time) or (assets, time), oldest first; given if the expression reads it
+            volume: volumes, shape (time) or (assets, time), oldest first; given if the expression reads it
+            benchmark: another series to compare with, shape (time) or (assets, time), oldest first; given if the
+                expression reads it
+            a: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            b: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            c: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            d: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            e: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            f: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            g: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            h: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
+            let: named expressions, which may use the inputs and each other
+            outputs: what is shown, by name: rows of `series`
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            series: the outputs in the order of their names, shape (outputs, time) or (outputs, assets, time)
+            names: the names of the outputs
+            first: the bar from which on all that an output reads has a number, without gaps
+        """
+        fields = given(
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            volume=volume,
+            benchmark=benchmark,
+            a=a,
+            b=b,
+            c=c,
+            d=d,
+            e=e,
+            f=f,
+            g=g,
+            h=h,
+            let=let,
+            outputs=outputs,
+            nan_policy=nan_policy,
+        )
+        return typed(ExpressionResult, self.run("expression", params=fields, **options))
+
+    def monte_carlo(
+        self,
+        *,
+        payoff: Literal[
+            "european",
+            "asian_arithmetic",
+            "asian_geometric",
+            "barrier_up_out",
+            "barrier_up_in",
+            "barrier_down_out",
+            "barrier_down_in",
+        ],
+        option: Literal["call", "put"],
+        spot: float,
+        strike: float,
+        rate: float = 0.0,
+        dividend: float = 0.0,
+        volatility: float,
+        maturity: float,
+        steps: int = 252,
+        paths: int = 100000,
+        include_spot: bool = False,
+        barrier: float | None = None,
+        monitoring: Literal["discrete", "continuous"] | None = None,
+        rebate: float = 0.0,
+        control_variate: bool = True,
+        confidence: float = 0.95,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        **options: Unpack[RunOptions],
+    ) -> MonteCarloResult:
+        """Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error
+
+        Args:
+            payoff: what is paid; Asian options average the fixings, barrier options knock in or out
+            option: call pays price - strike, put strike - price, never below 0
+            spot: price of the asset today; 1e-09 to 1,000,000,000,000.0
+            strike: 1e-09 to 1,000,000,000,000.0
+            rate: risk-free rate, continuously compounded; -10 to 10
+            dividend: dividend yield, continuously compounded; -10 to 10
+            volatility: per square root of a year: 0.2 is 20 %; 0, or at least 1e-9; 0 to 50
+            maturity: years until expiry; 1e-09 to 1,000
+            steps: equal time steps until expiry: fixings of an Asian option, dates at which a barrier is looked at; 1
+                to 10,000
+            paths: 2 to 100,000,000
+            include_spot: Asian: the price at time 0 counts as a first fixing
+            barrier: level that knocks a barrier option in or out
+            monitoring: barrier: looked at on the steps only, or at all times (default) by the Brownian bridge
+            rebate: barrier: paid when an option is knocked out, or at expiry when it was never knocked in; 0 to
+                1,000,000,000,000.0
+            control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
+            confidence: level of the confidence interval; 0.5 to 0.999999
+            quantiles: probabilities whose quantiles of the terminal price are wanted
+
+        Returns:
+            price: estimated present value
+            standard_error: standard deviation of that estimate; 0 where all paths paid the same, no evidence where that
+                was nothing
+            confidence_interval: [low, high]: price -+ the normal quantile times the standard error
+            confidence: level of the interval
+            quantiles: [{probability, price}]: of the asset's simulated price at expiry
+            quantile_resolution: greatest relative distance of a quantile from the simulated price of that rank (half a
+                bin's width)
+            control_variate: {name, closed_form, beta, beta_estimated, paying_paths, expected_paying_paths, plain_price,
+                plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer
+                than 200 paths are expected to pay the control
+            knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
+            paths: paths simulated
+            paying_paths: paths whose payoff was positive (barrier at all times: whose expected payoff given its dates
+                was)
+            deciding_paths: paths over squared skewness: of k paths that pay the same where no other pays it is about k.
+                Below 50 the standard error is not to be trusted
+            warnings: sentences: why the price or its error is not to be trusted; empty if it is
+            steps: time steps of each path
+        """
+        fields = given(
+            payoff=payoff,
+            option=option,
+            spot=spot,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            volatility=volatility,
+            maturity=maturity,
+            steps=steps,
+            paths=paths,
+            include_spot=include_spot,
+            barrier=barrier,
+            monitoring=monitoring,
+            rebate=rebate,
+            control_variate=control_variate,
+            confidence=confidence,
+            quantiles=quantiles,
+        )
+        return typed(MonteCarloResult, self.run("monte_carlo", params=fields, **options))
+
+    def dp_noise(
+        self,
+        values: Numbers,
+        *,
+        mechanism: Literal["discrete_laplace", "discrete_gaussian"],
+        mode: Literal["records", "aggregate"],
+        epsilon: str | float | None = None,
+        delta: str | float | None = None,
+        rho: str | float | None = None,
+        scale: str | float | None = None,
+        query: Literal["sum", "mean", "histogram", "identity"] = "sum",
+        clip: Mapping[str, Any] | None = None,
+        bins: Mapping[str, Any] | None = None,
+        neighbouring: Literal["add_remove", "replace_one"] | None = None,
+        sensitivity: Mapping[str, Any] | None = None,
+        budget: str | None = None,
+        unaccounted: Literal[True] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> DpNoiseResult:
+        """Release a sum, mean or histogram of records or a statistic, with exact discrete Laplace or Gaussian noise
+
+        Args:
+            values: records: (n,) or (n, d), one row per person; aggregate: the statistic, (d,) or (n, d)
+            mechanism: discrete_laplace takes epsilon or scale; discrete_gaussian takes epsilon and delta, rho or scale
+            mode: records: one row per person, clipped and queried here; aggregate: the values are the statistic
+            epsilon: budget of pure DP, or with delta of approximate DP, as a string
+            delta: discrete_gaussian: beside epsilon; or beside scale, so that epsilon is what is charged
+            rho: zero-concentrated-DP budget, a decimal string
+            scale: Laplace scale or Gaussian sigma in the unit of the values, a decimal string
+            query: what is computed of records; identity is each of them by itself, histogram how many fall in a bin
+            clip: records, but for histogram: the norm that bounds one's influence
+            bins: histogram only: what is counted
+            neighbouring: records only: replacing a record has twice the sensitivity of adding or removing one
+            sensitivity: aggregate only: declared, and nothing checks it
+            budget: the budget that is charged, once for each answer
+            unaccounted: true: no budget is charged, and whoever repeats the request learns more each time
+
+        Returns:
+            noisy: float64: sum or mean (d,), counts (bins,), or records or statistic in the values' shape, with noise
+            mechanism: discrete_laplace or discrete_gaussian
+            scale: Laplace scale or Gaussian sigma of the noise, of a mean that in its sum: exact rational and number
+            grid: what one integer step of those numbers is worth: exact rational and number
+            sensitivity: {norm, grid_units, value}: what the noise was scaled to, rounding included
+            sensitivity_source: enforced (by clipping or counting) or declared (by the caller)
+            neighbouring: add_remove or replace_one; null where the caller declared the sensitivity
+            spent: epsilon, rho, or epsilon, delta and rho of this release, at most what was asked: rationals and
+                numbers
+            split: of a mean under add_remove {sum, count}: what each spent, scale and grid, and the noisy count; else
+                null
+            accuracy_95: with probability 95 % the noise moved one number by less than this; clipping is not in it
+            statement: what this result promises and what it does not
+            unaccounted: true: no budget was charged; false: one was
+        """
+        fields = given(
+            values=values,
+            mechanism=mechanism,
+            mode=mode,
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            scale=scale,
+            query=query,
+            clip=clip,
+            bins=bins,
+            neighbouring=neighbouring,
+            sensitivity=sensitivity,
+            budget=budget,
+            unaccounted=unaccounted,
+        )
+        return typed(DpNoiseResult, self.run("dp_noise", params=fields, **options))
+
+    def secure_aggregation(
+        self,
+        masked: Numbers,
+        self_seeds: Numbers,
+        *,
+        pair_seeds: Numbers | None = None,
+        round_id: str,
+        modulus_bits: Literal[32, 64],
+        threshold: int,
+        survivors: Sequence[int],
+        dropped: Sequence[int] = (),
+        pairs: Sequence[Sequence[Any]] = (),
+        degree: int | None = None,
+        ring: Sequence[int] = (),
+        quantisation: Mapping[str, Any],
+        output: Literal["int", "float", "mean"] = "float",
+        total_weight: int | None = None,
+        **options: Unpack[RunOptions],
+    ) -> SecureAggregationResult:
+        """Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and dropped clients, decode
+
+        Args:
+            masked: masked vectors, one row per survivor: (survivors, dim)
+            self_seeds: seeds of the survivors' self masks: (survivors, 32)
+            pair_seeds: seeds shared by a dropped client and a survivor: (pairs, 32)
+            round_id: name of the round, returned with the sum
+            modulus_bits: vectors and masks live mod 2**modulus_bits
+            threshold: fewest survivors of a sharing set: all clients, or with a ring a client and its neighbours; more
+                than half of it; 1 to 131,072
+            survivors: clients whose vectors are summed, one per row of masked and self_seeds
+            dropped: clients that took part but sent no vector
+            pairs: (dropped, survivor) of each row of pair_seeds
+            degree: neighbours of each client on the ring; null: everybody else
+            ring: with degree: clients in the order of the ring, those too that shared no secrets and so masked with
+                nobody
+            total_weight: sum of the survivors' weights; needed for a mean when max_weight is above 1
+
+        Returns:
+            sum: sum of the survivors' vectors: int64, or float64 for output float and mean: (dim,)
+            survivors: the clients summed
+            overflow_proof: {max_abs_sum, limit}: the largest magnitude the sum can have, and the modulus allows
+            round_id: the round named in the request
+            statement: what this result protects and what it does not
+        """
+        fields = given(
+            masked=masked,
+            self_seeds=self_seeds,
+            pair_seeds=pair_seeds,
+            round_id=round_id,
+            modulus_bits=modulus_bits,
+            threshold=threshold,
+            survivors=survivors,
+            dropped=dropped,
+            pairs=pairs,
+            degree=degree,
+            ring=ring,
+            quantisation=quantisation,
+            output=output,
+            total_weight=total_weight,
+        )
+        return typed(SecureAggregationResult, self.run("secure_aggregation", params=fields, **options))
+
+    def federated_average(
+        self,
+        *,
+        updates: Numbers | None = None,
+        weights: Numbers | None = None,
+        sum: Numbers | None = None,
+        model: Numbers | None = None,
+        first_moment: Numbers | None = None,
+        second_moment: Numbers | None = None,
+        strategy: Literal["fedavg", "fedadam"] = "fedavg",
+        learning_rate: float = 1.0,
+        beta1: float | None = None,
+        beta2: float | None = None,
+        tau: float | None = None,
+        round: Mapping[str, Any] | None = None,
+        dp: Mapping[str, Any] | None = None,
+        budget: str | None = None,
+        unaccounted: Literal[True] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> FederatedAverageResult:
+        """Average clients' updates exactly, or clipped and with central noise; FedAvg and FedAdam
+
+        Args:
+            updates: one client's update in each row: (n, d)
+            weights: weight of each client, 1 where none are given: (n,)
+            sum: instead of updates: the sum of a round with output int: (d,)
+            model: the model before this round: (d,)
+            first_moment: of fedadam, from the round before: (d,)
+            second_moment: of fedadam, from the round before: (d,)
+            strategy: fedavg: the model moves by learning_rate * average; fedadam: Adam with the average as gradient
+            learning_rate: of the server: how far the model moves
+            beta1: fedadam: decay of the first moment, 0.9
+            beta2: fedadam: decay of the second moment, 0.99
+            tau: fedadam: added to the root of the second moment, 0.001
+            round: for the input sum: what the round that gave it says of it
+            dp: central noise; without it the average is exact
+            budget: with dp: the budget that is charged, once for each answer
+            unaccounted: with dp, true: no budget is charged, and every further average adds to what is learnt
+
+        Returns:
+            average: float64: the weighted average of the updates: (d,)
+            model: float64: the model after this round: (d,); empty where none was given
+            first_moment: float64: for the next round of fedadam: (d,); empty for fedavg
+            second_moment: float64: for the next round of fedadam: (d,); empty for fedavg
+            total_weight: what the sum was divided by: the true total, or with dp expected_weight
+            mechanism: discrete_gaussian, or null without dp
+            scale: sigma of the noise on the average: exact rational and number; null without dp
+            grid: what one integer step is worth in the average; null without dp
+            sensitivity: {norm, grid_units, value} of the average, rounding included; null without dp
+            sensitivity_source: enforced (updates were clipped here) or declared (the round's clients clip); null
+                without dp
+            neighbouring: the relation the sensitivity is for; null without dp
+            spent: rho of this average, and epsilon where a delta was given, at most what was asked; null without dp
+            accuracy_95: with probability 95 % the noise on one coordinate of the average is smaller; null without dp
+            server_learned: what this service saw to compute the average
+            statement: what this result promises and what it does not
+            unaccounted: true: no budget was charged; false: one was; null without dp
+        """
+        fields = given(
+            updates=updates,
+            weights=weights,
+            sum=sum,
+            model=model,
+            first_moment=first_moment,
+            second_moment=second_moment,
+            strategy=strategy,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            tau=tau,
+            round=round,
+            dp=dp,
+            budget=budget,
+            unaccounted=unaccounted,
+        )
+        return typed(FederatedAverageResult, self.run("federated_average", params=fields, **options))
+
+    def shamir_share(
+        self,
+        values: Numbers,
+        *,
+        field: Literal["m31", "m61"],
+        threshold: int,
+        shares: int,
+        scale: str | float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> ShamirShareResult:
+        """Split every value of an array into shares over 2^31 - 1 or 2^61 - 1, some of which give it back
+
+        Args:
+            values: integers, or floats with a scale: (n,)
+            field: prime field: m31 is 2**31 - 1 (uint32), m61 is 2**61 - 1 (uint64)
+            threshold: how many shares give the values back; 2 to 255
+            shares: how many shares are made, those of x = 1 to this number; 2 to 255
+            scale: fixed point: integers per unit, a decimal string such as '65536'; floats need it
+
+        Returns:
+            shares: share of x = 1, 2, ... in row 0, 1, ...: (shares, n), uint32 for m31, uint64 for m61
+            x: x of each row
+            statement: what this result protects and what it does not
+        """
+        fields = given(values=values, field=field, threshold=threshold, shares=shares, scale=scale)
+        return typed(ShamirShareResult, self.run("shamir_share", params=fields, **options))
+
+    def shamir_reconstruct(
+        self,
+        shares: Numbers,
+        *,
+        field: Literal["m31", "m61"],
+        threshold: int,
+        x: Sequence[int],
+        scale: str | float | None = None,
+        correct: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> ShamirReconstructResult:
+        """Give an array back from its shares; every share beyond the threshold is checked, corrupted ones are named
+
+        Args:
+            shares: one row per share: (shares, n)
+            field: prime field: m31 is 2**31 - 1 (uint32), m61 is 2**61 - 1 (uint64)
+            threshold: the threshold the values were shared with; 2 to 255
+            x: x of each row of shares; all different
+            scale: fixed point: integers per unit, a decimal string such as '65536'; floats need it
+            correct: true: shares that are found to be corrupted are named and left out; false: they are refused
+
+        Returns:
+            values: int64, or float64 where a scale is given: (n,)
+            extra: how many shares beyond the threshold every element was checked against
+            corrupted: x of the shares that were found to be corrupted and left out
+            inconsistent: how many elements the shares given disagree at
+            statement: what was checked and what cannot be
+        """
+        fields = given(shares=shares, field=field, threshold=threshold, x=x, scale=scale, correct=correct)
+        return typed(ShamirReconstructResult, self.run("shamir_reconstruct", params=fields, **options))
+
+    def add(self, x: Numbers, y: Numbers, **options: Unpack[RunOptions]) -> AddResult:
+        """Add two arrays.
+
+        Args:
+            x: float64 or float32, of any shape
+            y: of x's shape and dtype
+
+        Returns:
+            add: x + y, of x's shape and dtype
+        """
+        fields = given(x=x, y=y)
+        return typed(AddResult, self.run("add", params=fields, **options))
+
+    def multiply(self, x: Numbers, y: Numbers, **options: Unpack[RunOptions]) -> MultiplyResult:
+        """Multiply two arrays, element by element.
+
+        Args:
+            x: float64 or float32, of any shape
+            y: of x's shape and dtype
+
+        Returns:
+            multiply: x * y, of x's shape and dtype
+        """
+        fields = given(x=x, y=y)
+        return typed(MultiplyResult, self.run("multiply", params=fields, **options))
+
+    def axpy(self, x: Numbers, y: Numbers, *, alpha: float, **options: Unpack[RunOptions]) -> AxpyResult:
+        """Add a multiple of one array to another.
+
+        Args:
+            x: float64 or float32, of any shape
+            y: of x's shape and dtype
+            alpha: factor of x; rounded to float32 where the arrays are float32
+
+        Returns:
+            axpy: alpha * x + y, of x's shape and dtype
+        """
+        fields = given(x=x, y=y, alpha=alpha)
+        return typed(AxpyResult, self.run("axpy", params=fields, **options))
+
+    def dot(
+        self, x: Numbers, y: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]
+    ) -> DotResult:
+        """Sum of products of two arrays, in float64.
+
+        Args:
+            x: float64 or float32, of any shape
+            y: of x's shape and dtype
+            axis: all: one number of all elements, shape (1). last: one number of each row, for x of shape (..., n) an
+                array of shape (...).
+
+        Returns:
+            dot: sum of x * y: float64, of shape (1), or of x's shape without its last axis
+        """
+        fields = given(x=x, y=y, axis=axis)
+        return typed(DotResult, self.run("dot", params=fields, **options))
+
+    def sum(self, x: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]) -> SumResult:
+        """Sum of all elements or of each row, in float64.
+
+        Args:
+            x: float64 or float32, of any shape
+            axis: all: one number of all elements, shape (1). last: one number of each row, for x of shape (..., n) an
+                array of shape (...).
+
+        Returns:
+            sum: the sum: float64, of shape (1), or of x's shape without its last axis
+        """
+        fields = given(x=x, axis=axis)
+        return typed(SumResult, self.run("sum", params=fields, **options))
+
+    def norm(
+        self,
+        x: Numbers,
+        *,
+        axis: Literal["all", "last"] = "all",
+        order: Literal["l1", "l2", "linf"] = "l2",
+        **options: Unpack[RunOptions],
+    ) -> NormResult:
+        """Norm of all elements or of each row: sum of magnitudes, Euclidean, or largest magnitude.
+
+        Args:
+            x: float64 or float32, of any shape
+            axis: all: one number of all elements, shape (1). last: one number of each row, for x of shape (..., n) an
+                array of shape (...).
+            order: l1: sum of magnitudes. l2: root of the sum of squares. linf: largest magnitude.
+
+        Returns:
+            norm: the norm: float64, of shape (1), or of x's shape without its last axis
+        """
+        fields = given(x=x, axis=axis, order=order)
+        return typed(NormResult, self.run("norm", params=fields, **options))
+
+    def min(self, x: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]) -> MinResult:
+        """Least element of all or of each row.
+
+        Args:
+            x: float64 or float32, of any shape
+            axis: all: one number of all elements, shape (1). last: one number of each row, for x of shape (..., n) an
+                array of shape (...).
+
+        Returns:
+            min: the least: of x's dtype and of shape (1), or of x's shape without its last axis; NaN where x holds one
+        """
+        fields = given(x=x, axis=axis)
+        return typed(MinResult, self.run("min", params=fields, **options))
+
+    def max(self, x: Numbers, *, axis: Literal["all", "last"] = "all", **options: Unpack[RunOptions]) -> MaxResult:
+        """Greatest element of all or of each row.
+
+        Args:
+            x: float64 or float32, of any shape
+            axis: all: one number of all elements, shape (1). last: one number of each row, for x of shape (..., n) an
+                array of shape (...).
+
+        Returns:
+            max: the greatest: of x's dtype and of shape (1), or of x's shape without its last axis; NaN where x holds
+                one
+        """
+        fields = given(x=x, axis=axis)
+        return typed(MaxResult, self.run("max", params=fields, **options))
