@@ -4,6 +4,7 @@ A peer takes one series at a time and runs on one thread; Warpdesk takes all of 
 new arrays, hold the answers to all the series at once, and drop them on the clock, each its own.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,12 @@ PARAMS: dict[str, dict[str, Any]] = {
     "rolling": {"period": PERIOD, "statistic": "std"},
     "candlestick": {"pattern": "engulfing"},
     "rolling_pair": {"period": PERIOD, "statistic": "correlation"},
+}
+# Functions of pandas-ta-classic by the indicator that has their numbers, in its own code and not by way of TA-Lib.
+PANDAS_TA: dict[str, Callable[[Any, Any], Any]] = {
+    "macd": lambda ta, row: ta.macd(row["close"], talib=False),
+    "atr": lambda ta, row: ta.atr(row["high"], row["low"], row["close"], 14, talib=False),
+    "stochastic": lambda ta, row: ta.stoch(row["high"], row["low"], row["close"], 5, 3, 3, talib=False),
 }
 FOUR: dict[str, Any] = {
     "outputs": {
@@ -93,6 +100,20 @@ def _talib(operation: Operation, twin: SameAs, params: dict[str, Any]) -> Peer:
     return Peer("TA-Lib", "TA-Lib", call)
 
 
+def _pandas_ta(name: str) -> Peer:
+    def call(inputs: Inputs) -> Call:
+        ta, series = module("pandas_ta_classic"), module("pandas").Series
+        rows = [dict(zip(inputs, map(series, row), strict=True)) for row in zip(*inputs.values(), strict=True)]
+
+        def run() -> None:
+            answers = [PANDAS_TA[name](ta, row) for row in rows]
+            del answers
+
+        return run
+
+    return Peer("pandas-ta-classic", "pandas-ta-classic", call)
+
+
 def _four(inputs: Inputs) -> Call:
     talib = module("talib")
     functions = (
@@ -131,6 +152,9 @@ def _cases(sizes: Sizes, shape: tuple[int, ...], goal: int | None) -> list[Case]
         params = _params(operation)
         twin, names = _twin(operation, params), [each.name for each in operation.inputs]
         aim = {} if goal is None or operation.name not in GOALS else {"TA-Lib": GOALS[operation.name][goal]}
+        peers = (_talib(operation, twin, params),) if twin else ()
+        if goal == 0 and operation.name in PANDAS_TA:
+            peers, aim = (*peers, _pandas_ta(operation.name)), {**aim, "pandas-ta-classic": 50.0}
         cases.append(
             Case(
                 operation.name,
@@ -138,7 +162,7 @@ def _cases(sizes: Sizes, shape: tuple[int, ...], goal: int | None) -> list[Case]
                 params,
                 lambda names=names: {name: bars(*shape)[name] for name in names},  # type: ignore[misc]
                 sizes,
-                (_talib(operation, twin, params),) if twin else (),
+                peers,
                 Goal(aim),
                 moved=points * 8 * (len(names) + len(operation.outputs)),
                 repeats=15,
