@@ -102,5 +102,5 @@ CASES: tuple[Case, ...] = (
     _of_assets("small", 3, 5_000),
     _of_ticks("full", 10_000_000, Goal({"pandas": 2.0, "Polars": 1.0})),
     _by_volume("full", 10_000_000),
-    _of_assets("full", 500, 20_000, Goal({"pandas": 2.0})),
+    _of_assets("full", 500, 20_000, Goal({"pandas": 1.5})),
 )

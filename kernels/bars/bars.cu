@@ -3,16 +3,16 @@
 // A thread has a bar, and adds its entries in their order, so that the volume of a bar is the very sum that closed it. Where
 // a bar begins and ends is found on the CPU (edges.py).
 //
-// Layout: opens ... sizes[rows][time] REAL (the same array six times, or twice, costs no more: it comes from the cache),
-// keep[rows][time] u8 where some entries are left out, first[bars] and end[bars] i64; opened ... average[rows][bars] REAL,
-// counts[rows][bars] i64.
+// Layout: opens ... sizes[rows][time] REAL (of ticks five of them are one array); values where they are given, else they are
+// (high + low + close) / 3; keep[rows][time] where some entries are left out; first[bars] and end[bars]; numbers[6][rows][bars]
+// and counts[rows][bars].
 //
-// Bytes per entry in float64: 16 of ticks, 48 of smaller bars; 56 a bar. Neighbours read entries a bar apart, and a sector of 32
-// bytes serves one thread for four entries, from the first-level cache where it holds the block's bars. Some 14 instructions an
-// entry, two chains of additions: bars of hundreds of entries wait for additions, and a single bar of all is one thread's work.
-// The copy to the device (16 bytes an entry, 25 GB/s of PCIe 4) takes longer than the kernel wherever bars fill the device.
-// Registers: up to 40, no spills. Shared memory: none.
-// Not yet measured on a GPU.
+// Bytes per entry in float64: 16 of ticks, 40 of smaller bars; 56 a bar. Neighbours read entries a bar apart, and a sector of 32
+// bytes serves one thread for four entries, from the first-level cache where it holds the block's bars. Some 20 operations an
+// entry, among them two chains of additions of float64. The limit of many short bars is bandwidth; bars of hundreds of entries
+// wait for additions, and a single bar of all entries is one thread's work. The copy to the device (16 bytes an entry at 25 GB/s)
+// takes longer than the kernel wherever bars fill the device.
+// Registers: 52 to 56, no spills; 56 % of the warps of sm_90 are resident. Shared memory: none. Not yet measured on a GPU.
 
 #include "device/types.cuh"
 
@@ -20,13 +20,14 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 sum_bars(const REAL* opens, const REAL* highs, const REAL* lows, const REAL* closes, const REAL* values, const REAL* sizes,
-         const unsigned char* keep, i32 some, const i64* first, const i64* end, i64 time, i64 bars, i64 tasks, f64 nan,
-         REAL* opened, REAL* highest, REAL* lowest, REAL* closed, REAL* volumes, REAL* averages, i64* counts) {
+         const unsigned char* keep, i32 given, i32 some, const i64* first, const i64* end, i64 time, i64 bars, i64 tasks, f64 nan,
+         REAL* numbers, i64* counts) {
     const i64 task = (i64)blockIdx.x * THREADS + threadIdx.x;
     if (task >= tasks) return;
     const i64 row = task / bars, bar = task % bars;
     i64 count = 0;
     f64 volume = 0, moved = 0, open = nan, high = nan, low = nan, close = nan;
+#pragma unroll 1
     for (i64 i = row * time + first[bar]; i < row * time + end[bar]; ++i) {
         if (some != 0 && keep[i] == 0) continue;
         const f64 top = highs[i], bottom = lows[i], size = sizes[i];
@@ -40,7 +41,10 @@ sum_bars(const REAL* opens, const REAL* highs, const REAL* lows, const REAL* clo
         low = bottom < low ? bottom : low;
         close = closes[i];
         volume += size;
-        if (size > 0) moved += ((f64)values[i] - open) * size;
+        if (size > 0) {
+            const f64 price = given != 0 ? (f64)values[i] : (top + bottom + close) / 3;
+            moved += (price - open) * size;
+        }
     }
     f64 average = nan;
     if (volume > 0) {
@@ -48,11 +52,8 @@ sum_bars(const REAL* opens, const REAL* highs, const REAL* lows, const REAL* clo
         average = average > high ? high : average;
         average = average < low ? low : average;
     }
-    opened[task] = (REAL)open;
-    highest[task] = (REAL)high;
-    lowest[task] = (REAL)low;
-    closed[task] = (REAL)close;
-    volumes[task] = (REAL)volume;
-    averages[task] = (REAL)average;
+    const f64 shown[] = {open, high, low, close, volume, average};
+#pragma unroll
+    for (i32 each = 0; each < 6; ++each) numbers[each * tasks + task] = (REAL)shown[each];
     counts[task] = count;
 }

@@ -1,6 +1,6 @@
 """The edges of bars: which entries each has, and when it starts and ends.
 
-Found on the CPU for every backend, in one pass over the times. Sums by volume and dollars depend on every entry before
+Found on the CPU for every backend. Sums by volume and dollars depend on every entry before
 and cannot be cut.
 """
 
@@ -14,9 +14,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.bars.spec import FILLED, FILLED_OF_ENTRY, LIMIT, SECOND, Bars, most_bars, nanoseconds
+from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.problems import refuse
 
 Times = NDArray[np.int64]
+
+_AT_LEAST = 1 << 16  # times: fewer are not worth another thread
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,15 @@ def edges_of(
     dollars, otherwise empty. Raises InvalidRequest for times that decrease or are out of range, for sessions that
     overlap, and for too many bars.
     """
+    _require_ascending(time)
     _require_in_range("time", time[[0, -1]])
     sessions = _sessions(params, inputs)
     first, end, place = (np.empty(time.size, np.int64) for _ in range(3))
     given = time, keep, sessions.opens, sessions.closes
     if params.by == "time":
-        bars, kept, wrong = by_time(*given, sessions.anchor, sessions.base, nanoseconds(params), first, end, place)
+        bars, kept = by_time(*given, sessions.anchor, sessions.base, nanoseconds(params), first, end, place)
     else:
-        bars, kept, wrong = by_amount(*given, amounts, params.every, first, end, place)
-    if wrong >= 0:
-        raise refuse("/inputs/time", f"time decreases at entry {wrong}: from {time[wrong - 1]} to {time[wrong]}")
+        bars, kept = by_amount(*given, amounts, params.every, first, end, place)
     # Copies, so that the rest is let go of.
     first, end, place = (part[:bars].copy() for part in (first, end, place))
     if params.by == "time":
@@ -142,6 +144,21 @@ def _sessions(params: Bars, inputs: Mapping[str, Times]) -> _Sessions:
     return _Sessions(opens.astype(np.int64), closes.astype(np.int64), opens.astype(np.int64), base)
 
 
+def _require_ascending(time: Times) -> None:
+    falls: list[int] = []
+
+    def part(begin: int, stop: int) -> None:
+        ahead, behind = time[begin + 1 : stop + 1], time[begin:stop]
+        if (ahead < behind).any():
+            falls.append(begin + 1 + int(np.argmax(ahead < behind)))
+
+    if time.size > 1:
+        share(time.size - 1, part, at_least=_AT_LEAST)
+    if falls:
+        at = min(falls)
+        raise refuse("/inputs/time", f"time decreases at entry {at}: from {time[at - 1]} to {time[at]}")
+
+
 def _require_in_range(name: str, times: Times) -> None:
     outside = np.flatnonzero((times <= -LIMIT) | (times >= LIMIT))
     if outside.size:
@@ -157,34 +174,49 @@ def _times(sessions: _Sessions, every: int, places: Times) -> tuple[Times, Times
     return starts, np.minimum(starts + every, sessions.closes[session])
 
 
+@njit(cache=True, inline="always")
+def _reached(time, first, until):  # type: ignore[no-untyped-def]
+    """The first entry after `first` at `until` or later, found in steps that double and then halve."""
+    step, low = 1, first
+    while low + step < time.size and time[low + step] < until:
+        low += step
+        step *= 2
+    high = min(low + step, time.size)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if time[middle] < until:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
 @njit(cache=True, nogil=True)
 def by_time(time, keep, opens, closes, anchor, base, every, first, end, place):  # type: ignore[no-untyped-def]
-    """Fill the edges of bars of time, with their places in the grid.
-
-    Returns the number of bars, that of entries in them, and the entry at which time decreases, or -1.
-    """
-    bars, kept, session = 0, 0, 0
-    before = until = time[0]  # `until` is the end of the bar
-    for i in range(time.size):
+    """Fill the edges of bars of time, with their places in the grid; returns the number of bars, and of entries in
+    them."""
+    bars, kept, session, some, i = 0, 0, 0, keep.size > 0, 0
+    while i < time.size:
         t = time[i]
-        if t < before:
-            return bars, kept, i
-        before = t
-        if keep.size > 0 and keep[i] == 0:
+        while session < opens.size and t >= closes[session]:
+            session += 1
+        if session == opens.size or t < opens[session] or (some and keep[i] == 0):
+            i += 1
             continue
-        if t >= until:
-            while session < opens.size and t >= closes[session]:
-                session += 1
-            if session == opens.size or t < opens[session]:
-                continue
-            step = (t - anchor[session]) // every
-            until = min(anchor[session] + (step + 1) * every, closes[session])
-            first[bars] = i
-            place[bars] = base[session] + step
-            bars += 1
-        end[bars - 1] = i + 1
-        kept += 1
-    return bars, kept, -1
+        step = (t - anchor[session]) // every
+        stop = _reached(time, i, min(anchor[session] + (step + 1) * every, closes[session]))
+        last, count = stop - 1, stop - i
+        if some:
+            count = 0
+            for j in range(i, stop):
+                if keep[j] != 0:
+                    last = j
+                    count += 1
+        first[bars], end[bars], place[bars] = i, last + 1, base[session] + step
+        bars += 1
+        kept += count
+        i = stop
+    return bars, kept
 
 
 @njit(cache=True, nogil=True)
@@ -193,29 +225,22 @@ def by_amount(time, keep, opens, closes, amounts, every, first, end, complete): 
 
     Sums begin with each bar and go in the order of entries. Returns what `by_time` does.
     """
-    bars, kept, session, total, running = 0, 0, 0, 0.0, False
-    before = time[0]
-    for i in range(time.size):
+    bars, kept, session, some, counts, i = 0, 0, 0, keep.size > 0, amounts.size == 0, 0
+    while i < time.size:
         t = time[i]
-        if t < before:
-            return bars, kept, i
-        before = t
-        if keep.size > 0 and keep[i] == 0:
-            continue
         while session < opens.size and t >= closes[session]:
             session += 1
-            running = False
-        if session == opens.size or t < opens[session]:
+        if session == opens.size or t < opens[session] or (some and keep[i] == 0):
+            i += 1
             continue
-        if not running:
-            running, total = True, 0.0
-            first[bars] = i
-            complete[bars] = 0
-            bars += 1
-        end[bars - 1] = i + 1
-        kept += 1
-        total += amounts[i] if amounts.size > 0 else 1.0
-        if total >= every:
-            complete[bars - 1] = 1
-            running = False
-    return bars, kept, -1
+        total, last, until = 0.0, i, closes[session]
+        first[bars] = i
+        while i < time.size and time[i] < until and total < every:
+            if not some or keep[i] != 0:
+                total += 1.0 if counts else amounts[i]
+                last = i
+                kept += 1
+            i += 1
+        end[bars], complete[bars] = last + 1, total >= every
+        bars += 1
+    return bars, kept

@@ -1,6 +1,7 @@
 """The entries of a job as both backends read them, ticks or smaller bars, and the answer made of their bars."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,17 +10,20 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.bars.edges import Edges, edges_of
 from warpdesk_server.kernels.bars.spec import NUMBERS, SMALLER, Bars, values_of
+from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.problems import refuse
 
 Array = NDArray[Any]
+
+_PART = 1 << 20  # numbers that a core looks at in turn
 
 
 @dataclass(frozen=True)
 class Entries:
     """Entries (rows, time) and the edges of their bars.
 
-    Of ticks, `open`, `high`, `low`, `close` and `value` are one array. `value` is what VWAP averages. `keep` has 0
-    where an entry is left out; it is empty if none is.
+    Of ticks, `open`, `high`, `low`, `close` and `value` are one array. `value` (rows, 0 or time) is what VWAP
+    averages if it is given. `keep` has 0 where an entry is left out; it is empty if none is.
     """
 
     open: Array
@@ -57,13 +61,14 @@ def entries_of(params: Bars, inputs: Mapping[str, Array | None]) -> Entries:
     given |= {name: given[name].reshape(-1, time.size) for name in names}
     size_name = "size" if "size" in given else "volume"
     size, prices = given[size_name], _prices(given)
-    _require_at_least_zero(size_name, size)
+    least = _least((*prices.values(), size))
+    _require_at_least_zero(size_name, size, least[id(size)])
     if params.by == "dollar":
         for name in ("price",) if "price" in given else SMALLER[1:4]:
-            _require_at_least_zero(name, given[name])
-    keep = _keep(params, size, prices)
+            _require_at_least_zero(name, given[name], least[id(given[name])])
+    keep = _keep(params, size, prices, least)
     of_time = keep.reshape(-1, time.size).max(axis=0) if keep.size else keep
-    edges = edges_of(params, time, of_time, _amounts(params, size, prices["value"]), len(size), given)
+    edges = edges_of(params, time, of_time, _amounts(params, size, prices), len(size), given)
     return Entries(**prices, size=size, keep=keep.reshape(-1), edges=edges, shape=shape[:-1])
 
 
@@ -113,36 +118,46 @@ def _prices(given: Mapping[str, Array]) -> dict[str, Array]:
     prices = {name: given[name] for name in SMALLER[:4]}
     if "vwap" in given:
         return {**prices, "value": given["vwap"]}
-    total = given["high"].astype(np.float64)
-    total += given["low"]
-    total += given["close"]
-    total /= 3
-    return {**prices, "value": _frozen(total.astype(given["close"].dtype, copy=False))}
+    return {**prices, "value": _frozen(np.empty((len(given["close"]), 0), given["close"].dtype))}
 
 
-def _require_at_least_zero(name: str, array: Array) -> None:
-    if not np.fmin.reduce(array, axis=None) >= 0 and (array < 0).any():
-        row, at = np.argwhere(array < 0)[0]
+def _least(arrays: Iterable[Array]) -> dict[int, float]:
+    """The least number of each array by its id, NaN if it holds one; on all cores."""
+    flat = {id(array): array.reshape(-1) for array in arrays}
+    parts = [(key, array[at : at + _PART]) for key, array in flat.items() for at in range(0, array.size, _PART)]
+    found = np.empty(len(parts))
+
+    def run(first: int, end: int) -> None:
+        for at in range(first, end):
+            found[at] = parts[at][1].min()
+
+    share(len(parts), run)
+    return {key: found[[at for at, part in enumerate(parts) if part[0] == key]].min(initial=np.inf) for key in flat}
+
+
+def _require_at_least_zero(name: str, array: Array, least: float) -> None:
+    if least >= 0:
+        return
+    row, at = np.unravel_index(np.argmax(array < 0), array.shape)
+    if array[row, at] < 0:
         raise refuse(
             f"/inputs/{name}", f"{name} should be at least 0, got {array[row, at]} at {_place(array, row, at)}"
         )
 
 
-def _place(array: Array, row: int, at: int) -> str:
+def _place(array: Array, row: Any, at: Any) -> str:
     return f"entry {at}" if len(array) == 1 else f"entry {at} of asset {row}"
 
 
-def _keep(params: Bars, size: Array, prices: Mapping[str, Array]) -> NDArray[np.uint8]:
+def _keep(params: Bars, size: Array, prices: Mapping[str, Array], least: Mapping[int, float]) -> NDArray[np.uint8]:
     """1 for entries with all their numbers, of the inputs' shape; empty if that is all of them.
 
     An average price may be missing where the volume is 0.
     """
-    distinct = {id(array): array for array in (*prices.values(), size)}.values()
-    if not any(np.isnan(array.min()) for array in distinct):
-        return np.empty(0, np.uint8)
-    missing = np.isnan(prices["value"]) & ~(size == 0)
-    for array in (*(prices[name] for name in SMALLER[:4]), size):
-        missing |= np.isnan(array)
+    missing = np.zeros(size.shape, np.bool_)
+    for name, array in {**prices, "size": size}.items():
+        if math.isnan(least[id(array)]):
+            missing |= np.isnan(array) & ~(size == 0) if name == "value" else np.isnan(array)
     if not missing.any():
         return np.empty(0, np.uint8)
     if params.nan_policy == "error":
@@ -151,12 +166,16 @@ def _keep(params: Bars, size: Array, prices: Mapping[str, Array]) -> NDArray[np.
     return (~missing).astype(np.uint8)
 
 
-def _amounts(params: Bars, size: Array, value: Array) -> NDArray[np.float64]:
+def _amounts(params: Bars, size: Array, prices: Mapping[str, Array]) -> NDArray[np.float64]:
     """What is summed by volume and dollars, otherwise nothing."""
-    if params.by == "dollar":
-        amounts = np.multiply(value, size, dtype=np.float64)
-        if np.isnan(amounts.min()):
-            amounts[size == 0] = 0  # whose price may be missing
-    else:
-        amounts = size.astype(np.float64, copy=False) if params.by == "volume" else np.empty(0)
+    if params.by == "volume":
+        return _frozen(size.astype(np.float64, copy=False).reshape(-1))
+    if params.by != "dollar":
+        return _frozen(np.empty(0))
+    value = prices["value"]
+    if not value.size:
+        value = prices["high"].astype(np.float64) + prices["low"] + prices["close"]
+        value /= 3
+    amounts = np.multiply(value, size, dtype=np.float64)
+    amounts[size == 0] = 0  # whose price may be missing
     return _frozen(amounts.reshape(-1))

@@ -26,31 +26,28 @@ def bars(params: Bars, *, device: Device, **inputs: Array | None) -> dict[str, A
     entries = entries_of(params, inputs)
     edges, rows, time = entries.edges, entries.rows, entries.size.shape[1]
     count, dtype = edges.first.size, entries.size.dtype
-    numbers, counts = np.empty((len(NUMBERS), rows, count), dtype), np.empty((rows, count), np.int64)
+    numbers, counts = np.empty((len(NUMBERS), rows * count), dtype), np.empty(rows * count, np.int64)
     kernel, at_once = device.kernel(_SOURCE[dtype.name], "sum_bars"), spec.rows_of_a_chunk(rows, time)
-    keep = entries.keep.reshape(-1, time)
+    keep, nothing = entries.keep.reshape(-1, time), np.zeros(1, dtype)
 
     def work(begin: int, end: int) -> None:
         part = slice(begin * at_once, min(end * at_once, rows))
-        distinct = {id(column): device.to_device(column[part]) for column in entries.columns}
+        distinct = {
+            id(column): device.to_device(column[part] if column.size else nothing) for column in entries.columns
+        }
         columns = [distinct[id(column)] for column in entries.columns]
         kept = device.to_device(keep[part] if keep.size else np.zeros(1, np.uint8))
         first, last = device.to_device(edges.first), device.to_device(edges.end)
-        shape = part.stop - part.start, count
-        tasks = shape[0] * count
-        results = [device.empty(shape, dtype) for _ in NUMBERS]
-        counted = device.empty(shape, np.int64)
-        kernel(
-            (-(-tasks // _THREADS),),
-            (_THREADS,),
-            (
-                *columns, kept, np.int32(keep.size > 0), first, last, np.int64(time), np.int64(count), np.int64(tasks),
-                np.float64(np.nan), *results, counted,
-            ),
-        )  # fmt: skip
-        for result, out in zip(results, numbers, strict=True):
-            device.to_host(result, out[part])
-        device.to_host(counted, counts[part])
+        bars_of_part = slice(part.start * count, part.stop * count)
+        tasks = bars_of_part.stop - bars_of_part.start
+        results, counted = device.empty(len(NUMBERS) * tasks, dtype), device.empty(tasks, np.int64)
+        flags = np.int32(entries.value.size > 0), np.int32(keep.size > 0)
+        sizes = np.int64(time), np.int64(count), np.int64(tasks)
+        args = *columns, kept, *flags, first, last, *sizes, np.float64(np.nan), results, counted
+        kernel((-(-tasks // _THREADS),), (_THREADS,), args)
+        for at, out in enumerate(numbers):
+            device.to_host(results[at * tasks : (at + 1) * tasks], out[bars_of_part])
+        device.to_host(counted, counts[bars_of_part])
 
     if count:
         infos = {
@@ -59,4 +56,5 @@ def bars(params: Bars, *, device: Device, **inputs: Array | None) -> dict[str, A
             if array is not None
         }
         chunks.run(device, spec.grid(params, infos), work, overlap=True)
-    return answer(params, entries, Sums(numbers, counts))
+    shape = rows, count
+    return answer(params, entries, Sums(numbers.reshape(len(NUMBERS), *shape), counts.reshape(shape)))

@@ -10,16 +10,17 @@ from numba import njit
 def sum_bars(opens, highs, lows, closes, values, sizes, keep, first, end, time, begin, stop, numbers, counts):  # type: ignore[no-untyped-def]
     """Fill bars `begin` to `stop` of `numbers` (6, rows * bars) and `counts`, which are those of row 0, then row 1.
 
-    Inputs are flat, `time` entries in each row. Sums are in float64 and go in the order of entries. VWAP sums
-    differences to the open, so that equal prices give themselves.
+    Inputs are flat, `time` entries in each row; without `values` they are (high + low + close) / 3. Sums are in float64
+    and go in the order of entries. VWAP sums differences to the open, so that equal prices give themselves.
     """
-    bars = first.size
+    bars, given, some = first.size, values.size > 0, keep.size > 0
     for task in range(begin, stop):
         row, bar = task // bars, task % bars
         count, volume, moved = 0, 0.0, 0.0
         open_ = high = low = close = math.nan
-        for i in range(row * time + first[bar], row * time + end[bar]):
-            if keep.size > 0 and keep[i] == 0:
+        # Unsigned, so that no index is compared with 0.
+        for i in range(np.uint64(row * time + first[bar]), np.uint64(row * time + end[bar])):
+            if some and keep[i] == 0:
                 continue
             if count == 0:
                 open_ = np.float64(opens[i])
@@ -33,7 +34,8 @@ def sum_bars(opens, highs, lows, closes, values, sizes, keep, first, end, time, 
             close = np.float64(closes[i])
             volume += size
             if size > 0.0:
-                moved += (np.float64(values[i]) - open_) * size
+                price = np.float64(values[i]) if given else (top + bottom + close) / 3.0
+                moved += (price - open_) * size
         vwap = math.nan
         if volume > 0.0:
             vwap = open_ + moved / volume

@@ -138,8 +138,7 @@ def _sizes(infos: Mapping[str, ArrayInfo]) -> tuple[int, int, int, int]:
     """The rows, the entries of each, the number of arrays with prices and sizes, and the bytes of their numbers."""
     names = values_of(infos)
     info = infos[names[0]]
-    arrays = len(names) + ("price" not in infos and "vwap" not in infos)  # the typical price is made
-    return (info.shape[0] if info.ndim == 2 else 1), info.shape[-1], arrays, ITEMSIZE[info.dtype]
+    return (info.shape[0] if info.ndim == 2 else 1), info.shape[-1], len(names), ITEMSIZE[info.dtype]
 
 
 def cost(params: Bars, infos: Mapping[str, ArrayInfo]) -> Cost:
