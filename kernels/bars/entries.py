@@ -15,6 +15,8 @@ from warpdesk_server.kernels.problems import refuse
 
 Array = NDArray[Any]
 
+EDGES = 0.5  # of the time of a job, until its entries are checked and its edges found
+
 _PART = 1 << 20  # numbers that a core looks at in turn
 
 
@@ -173,9 +175,10 @@ def _amounts(params: Bars, size: Array, prices: Mapping[str, Array]) -> NDArray[
     if params.by != "dollar":
         return _frozen(np.empty(0))
     value = prices["value"]
-    if not value.size:
-        value = prices["high"].astype(np.float64) + prices["low"] + prices["close"]
-        value /= 3
-    amounts = np.multiply(value, size, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        if not value.size:
+            value = prices["high"].astype(np.float64) + prices["low"] + prices["close"]
+            value /= 3
+        amounts = np.multiply(value, size, dtype=np.float64)
     amounts[size == 0] = 0  # whose price may be missing
     return _frozen(amounts.reshape(-1))

@@ -6,9 +6,10 @@ from typing import Any, cast
 import numpy as np
 
 from warpdesk.models import DType
+from warpdesk_server.kernels import progress
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.bars import spec
-from warpdesk_server.kernels.bars.entries import Array, Sums, answer, entries_of
+from warpdesk_server.kernels.bars.entries import EDGES, Array, Sums, answer, entries_of
 from warpdesk_server.kernels.bars.spec import NUMBERS, Bars
 from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
@@ -23,7 +24,8 @@ _THREADS = 128  # as in bars.cu
 
 def bars(params: Bars, *, device: Device, **inputs: Array | None) -> dict[str, Any]:
     """The bars of ticks (n), or of smaller bars (n) or (assets, n). Raises InvalidRequest for what only data shows."""
-    entries = entries_of(params, inputs)
+    with progress.stage(0, EDGES):
+        entries = entries_of(params, inputs)
     edges, rows, time = entries.edges, entries.rows, entries.size.shape[1]
     count, dtype = edges.first.size, entries.size.dtype
     numbers, counts = np.empty((len(NUMBERS), rows * count), dtype), np.empty(rows * count, np.int64)
@@ -55,6 +57,7 @@ def bars(params: Bars, *, device: Device, **inputs: Array | None) -> dict[str, A
             for name, array in inputs.items()
             if array is not None
         }
-        chunks.run(device, spec.grid(params, infos), work, overlap=True)
+        with progress.stage(EDGES, 1):
+            chunks.run(device, spec.grid(params, infos), work, overlap=True)
     shape = rows, count
     return answer(params, entries, Sums(numbers.reshape(len(NUMBERS), *shape), counts.reshape(shape)))
