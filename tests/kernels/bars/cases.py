@@ -12,13 +12,13 @@ SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 
 
-def ticks(count: int, dtype: str = "float64", *, nan: float = 0.0, seed: int = 0) -> Arrays:
-    """Ticks some 5 s apart, many at equal times, a few long after the one before; sizes are whole numbers, some 0."""
+def ticks(count: int, dtype: str = "float64", *, nan: float = 0.0, seed: int = 0, unit: float = 1.0) -> Arrays:
+    """Ticks some 2 s apart, many at equal times, a few long after the one before; sizes are multiples of `unit`."""
     random = np.random.default_rng([seed, count, len(dtype)])
     waits = random.integers(0, 10, count) * random.integers(0, 2, count) * SECOND
     waits[random.random(count) < 0.02] += 400 * SECOND
     price = 100 * np.exp(np.cumsum(random.normal(0, 1e-3, count)))
-    size = random.integers(0, 50, count).astype(float)
+    size = unit * random.integers(0, 50, count)
     for array in (price, size):
         array[random.random(count) < nan] = np.nan
     return {"price": price.astype(dtype), "size": size.astype(dtype), "time": START + np.cumsum(waits)}
@@ -65,7 +65,7 @@ CASES: tuple[Case, ...] = (
     *(
         _case(
             f"{by}-sessions-nan-{dtype}",
-            lambda dtype=dtype: sessions(ticks(2000, dtype, nan=0.1)),
+            lambda dtype=dtype: sessions(ticks(2000, dtype, nan=0.1, unit=0.7)),
             by=by,
             every=every,
             nan_policy="skip",
@@ -74,7 +74,7 @@ CASES: tuple[Case, ...] = (
         for by, every in _AMOUNTS.items()
         for dtype, incomplete in (("float64", "keep"), ("float32", "drop"))
     ),
-    _case("one-bar", lambda: ticks(5000), by="time", every=1e8),
+    _case("one-bar", lambda: ticks(5000, unit=0.3), by="time", every=1e8),
     _case("nan", lambda: ticks(500, nan=0.2), by="time", every=60.0, gaps="nan", nan_policy="skip", origin=7 * SECOND),
     _case("last", lambda: sessions(ticks(700, "float32")), by="time", every=90.0, gaps="last"),
     _case("none-in-a-session", lambda: sessions(ticks(9)) | {"time": np.full(9, START)}, by="volume", every=1.0),
