@@ -109,6 +109,18 @@ def jobs() -> list[Work]:
             lambda result: f"{int(np.nansum(result['series'][0]))} crosses of {closes.shape[0]} stocks",
         ),
         Work(
+            "bars",
+            f"S&P 500, {len(close):,} days as weeks",
+            {
+                "by": "time",
+                "every": 7 * 86_400.0,
+                "origin": int(np.datetime64("1970-01-05", "ns").astype(np.int64)),  # a Monday
+                **{name: getattr(index, name) for name in ("open", "high", "low", "close", "volume")},
+                "time": index.dates.astype("datetime64[ns]").astype(np.int64),
+            },
+            lambda result: f"{result['close'].size} weeks, the last {result['close'][-1] - result['open'][-1]:+,.2f}",
+        ),
+        Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
             {

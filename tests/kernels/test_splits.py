@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kernels.bars.cases import smaller
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.remembering import RememberingDevice
 from warpdesk_server.kernels.array import ArrayInfo
@@ -30,6 +31,7 @@ Random = np.random.Generator
 
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
+    "warpdesk_server.kernels.bars": ("CHUNK", (1, 300, 1_000)),
     "warpdesk_server.kernels.dp_noise": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.federated_average": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
@@ -200,6 +202,16 @@ def _expression(random: Random) -> dict[str, Any]:
     return {**OPERATIONS["expression"].example.params, "close": _prices(random)}
 
 
+def _bars(random: Random) -> dict[str, Any]:
+    inputs = smaller(
+        (int(random.integers(3, 13)), int(random.integers(50, 300))), nan=0.1, seed=int(random.integers(99))
+    )
+    real = random.choice(["float64", "float32"])
+    numbers = {name: array.astype(real) for name, array in inputs.items() if name != "time"}
+    gaps = str(random.choice(["omit", "nan", "last"]))
+    return {"by": "time", "every": 1800.0, "gaps": gaps, "nan_policy": "skip", **numbers, "time": inputs["time"]}
+
+
 # Parameters, inputs, seed and key of a random request, by name.
 REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "matmul": _matmul,
@@ -209,6 +221,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "bollinger": _indicator(),
     **{operation.name: _declared(operation) for operation in DECLARED},
     "expression": _expression,
+    "bars": _bars,
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,

@@ -141,12 +141,12 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
         if any(given["dtype"] == "float32" for given in trial.example.inputs.values())
     }
     vectors = {"add", "multiply", "axpy", "dot", "sum", "norm", "min", "max"}
-    others = {"sma", "ema", "rsi", "bollinger", "matmul", "dp_noise", "federated_average", "shamir_share"}
+    others = {"bars", "sma", "ema", "rsi", "bollinger", "matmul", "dp_noise", "federated_average", "shamir_share"}
     assert others | vectors | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
     for trial in single.values():
-        shapes = {name: np.shape(given["data"]) for name, given in trial.example.inputs.items()}
         trial.operation.validate(
-            trial.example.params, {name: ArrayInfo("float32", shape) for name, shape in shapes.items()}
+            trial.example.params,
+            {name: ArrayInfo(given["dtype"], np.shape(given["data"])) for name, given in trial.example.inputs.items()},
         )
 
 
