@@ -23,6 +23,7 @@ from warpdesk.operations import (
     AwesomeOscillatorResult,
     AxpyResult,
     BalanceOfPowerResult,
+    BarsResult,
     BollingerResult,
     BreakoutResult,
     CandlestickResult,
@@ -1538,6 +1539,51 @@ class AsyncOperations(ABC):
             nan_policy=nan_policy,
         )
         return typed(ExpressionResult, await self.run("expression", params=fields, **options))
+
+    async def bars(
+        self,
+        time: Numbers,
+        *,
+        price: Numbers | None = None,
+        size: Numbers | None = None,
+        open: Numbers | None = None,
+        high: Numbers | None = None,
+        low: Numbers | None = None,
+        close: Numbers | None = None,
+        volume: Numbers | None = None,
+        vwap: Numbers | None = None,
+        session_open: Numbers | None = None,
+        session_close: Numbers | None = None,
+        by: Literal["time", "count", "volume", "dollar"],
+        every: float,
+        origin: int = 0,
+        gaps: Literal["omit", "nan", "last"] = "omit",
+        incomplete: Literal["keep", "drop"] = "keep",
+        nan_policy: NanPolicy = "error",
+        **options: Unpack[RunOptions],
+    ) -> BarsResult:
+        """Bars by time, count, volume or dollars with their VWAP, from ticks or from smaller bars Arguments are those
+        of `Client.bars`."""
+        fields = given(
+            time=time,
+            price=price,
+            size=size,
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            volume=volume,
+            vwap=vwap,
+            session_open=session_open,
+            session_close=session_close,
+            by=by,
+            every=every,
+            origin=origin,
+            gaps=gaps,
+            incomplete=incomplete,
+            nan_policy=nan_policy,
+        )
+        return typed(BarsResult, await self.run("bars", params=fields, **options))
 
     async def monte_carlo(
         self,

@@ -616,6 +616,22 @@ class ExpressionResult(Result):
     first: Any
 
 
+class BarsResult(Result):
+    """The result of `bars`."""
+
+    time: AnyArray
+    close_time: AnyArray
+    open: AnyArray
+    high: AnyArray
+    low: AnyArray
+    close: AnyArray
+    volume: AnyArray
+    vwap: AnyArray
+    count: AnyArray
+    complete: AnyArray
+    left_out: Any
+
+
 class MonteCarloResult(Result):
     """The result of `monte_carlo`."""
 
@@ -3190,6 +3206,90 @@ class Operations(ABC):
             nan_policy=nan_policy,
         )
         return typed(ExpressionResult, self.run("expression", params=fields, **options))
+
+    def bars(
+        self,
+        time: Numbers,
+        *,
+        price: Numbers | None = None,
+        size: Numbers | None = None,
+        open: Numbers | None = None,
+        high: Numbers | None = None,
+        low: Numbers | None = None,
+        close: Numbers | None = None,
+        volume: Numbers | None = None,
+        vwap: Numbers | None = None,
+        session_open: Numbers | None = None,
+        session_close: Numbers | None = None,
+        by: Literal["time", "count", "volume", "dollar"],
+        every: float,
+        origin: int = 0,
+        gaps: Literal["omit", "nan", "last"] = "omit",
+        incomplete: Literal["keep", "drop"] = "keep",
+        nan_policy: NanPolicy = "error",
+        **options: Unpack[RunOptions],
+    ) -> BarsResult:
+        """Bars by time, count, volume or dollars with their VWAP, from ticks or from smaller bars
+
+        Args:
+            price: prices of ticks, shape (ticks)
+            size: sizes of ticks, shape (ticks), at least 0
+            open: opening, highest, lowest or closing prices of smaller bars, shape (bars) or (assets, bars)
+            high: opening, highest, lowest or closing prices of smaller bars, shape (bars) or (assets, bars)
+            low: opening, highest, lowest or closing prices of smaller bars, shape (bars) or (assets, bars)
+            close: opening, highest, lowest or closing prices of smaller bars, shape (bars) or (assets, bars)
+            volume: volumes of smaller bars, shape (bars) or (assets, bars), at least 0
+            vwap: average prices of smaller bars, shape (bars) or (assets, bars); else (high + low + close) / 3. May be
+                NaN where the volume is 0
+            time: of each tick, or the start of each smaller bar: nanoseconds since 1970 UTC, not decreasing
+            session_open: when sessions open: nanoseconds since 1970 UTC, ascending; entries outside the sessions are
+                left out, and no bar spans two
+            session_close: when they close; an entry at that time is outside
+            by: what closes a bar. time: its end. count: so many entries. volume, dollar: the entry at which the sum of
+                sizes, or of prices times sizes, reaches `every`; a large entry closes one bar, and its excess is not
+                carried over
+            every: length of a bar: seconds for time, entries for count, else the sum that closes it
+            origin: where a bar of time begins, and all others by multiples of `every`: nanoseconds since 1970 UTC; with
+                sessions bars begin at each session's open instead
+            gaps: a bar of time without an entry, between the first and the last bar: left out, NaN, or all prices those
+                of the last close; with volume 0, count 0 and no vwap
+            incomplete: bars that may still change or did not reach `every`: kept with `complete` 0, or left out
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            time: when a bar starts: (bars), int64 nanoseconds since 1970 UTC; by time its place in the grid, else that
+                of its first entry
+            close_time: by time when a bar ends, which belongs to the next; else the time of its last entry
+            open: first prices: (bars) or (assets, bars), of the inputs' dtype
+            high: highest prices
+            low: lowest prices
+            close: last prices
+            volume: sums of sizes
+            vwap: prices weighted by size; NaN where the volume is 0
+            count: entries in each bar, int64
+            complete: 1 where a bar can change no more: (bars), uint8
+            left_out: entries outside the sessions, or without a number
+        """
+        fields = given(
+            time=time,
+            price=price,
+            size=size,
+            open=open,
+            high=high,
+            low=low,
+            close=close,
+            volume=volume,
+            vwap=vwap,
+            session_open=session_open,
+            session_close=session_close,
+            by=by,
+            every=every,
+            origin=origin,
+            gaps=gaps,
+            incomplete=incomplete,
+            nan_policy=nan_policy,
+        )
+        return typed(BarsResult, self.run("bars", params=fields, **options))
 
     def monte_carlo(
         self,
