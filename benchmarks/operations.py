@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warpdesk_server.benchmarks import (
+    cross_section,
     declared,
     dp_noise,
     federated_average,
@@ -40,6 +41,7 @@ from warpdesk_server.kernels.gpu.faults import NoDevice
 _ALL: tuple[Case, ...] = (
     *indicators.CASES,
     *declared.CASES,
+    *cross_section.CASES,
     *matmul.CASES,
     *monte_carlo.CASES,
     *dp_noise.CASES,

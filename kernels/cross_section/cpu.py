@@ -16,8 +16,10 @@ Array = NDArray[Any]
 # Work on the rows (columns, bars, assets) of the bars from `begin` on, whose groups are `first`.
 Work = Callable[[Array, Array, int], None]
 
-_STRIP = 16  # bars that are copied together: two cache lines of each asset
-_IN_CACHE = 1 << 20  # numbers, unless a single bar has more
+# Bars that are copied together: as many as have so many numbers, but two cache lines of each asset if there is memory.
+_IN_CACHE = 1 << 16
+_LINES = 16
+_IN_MEMORY = 1 << 20
 _AT_LEAST = 1 << 14  # numbers: fewer are not worth another thread
 
 
@@ -82,7 +84,8 @@ def _by_bar(values: Array, groups: Array | None, work: Work, *others: Array | No
     grouping = Groups(groups, assets)
     constant = None if grouping.vary else grouping.of_bars(0, 1)
     columns = [None if given is None else _matrix(given) for given in (values, *others)]
-    strip = max(1, min(_STRIP, _IN_CACHE // (assets * len(columns))))
+    each = assets * len(columns)
+    strip = max(1, _IN_CACHE // each, min(_LINES, _IN_MEMORY // each))
     out = np.empty(values.shape, values.dtype)
 
     def run(first: int, end: int) -> None:
@@ -98,7 +101,7 @@ def _by_bar(values: Array, groups: Array | None, work: Work, *others: Array | No
             work(rows, starts, begin)
             loops.scatter(rows[0], order, begin, out)
 
-    share(time, run, at_least=max(strip, -(-_AT_LEAST // (assets * len(columns)))))
+    share(time, run, at_least=max(min(strip, _LINES), -(-_AT_LEAST // each)))
     return out
 
 

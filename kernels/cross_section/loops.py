@@ -1,8 +1,8 @@
 """The compiled loops of the operations across assets: each computes some bars.
 
-A bar is a row of `assets` float64 numbers. They stand in the order of `groups.py`, so that a group is a run of
-neighbours. `first` has, for each place of a row, the first place of its group, or -1 if the asset is in no group; it has
-one row for all bars, or one for each. `NaN` stands for an asset that is not there.
+A bar is a row of `assets` float64 numbers, NaN for an asset that is not there. They stand in the order of `groups.py`,
+so that a group is a run of neighbours. `first` has for each place of a row the first place of its group, or -1 for no
+group: one row for all bars, or one for each.
 """
 
 import math
@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
-from warpdesk_server.kernels.cross_section.spec import AVERAGE, COLLINEAR, DENSE, FIRST, MAX, MIN
+from warpdesk_server.kernels.cross_section.spec import AVERAGE, COLLINEAR, DENSE, FIRST, MAX
 from warpdesk_server.kernels.device.reduce import tree_sum
 from warpdesk_server.kernels.indicators.lanes import keep_alive, load, pointer, spread, store
 

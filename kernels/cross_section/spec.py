@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from warpdesk.models import DType
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
@@ -21,8 +22,8 @@ Ties = Literal["average", "min", "max", "dense", "first"]
 AVERAGE, MIN, MAX, DENSE, FIRST = range(5)  # as in cross_section.cu
 TIES: dict[Ties, int] = {"average": AVERAGE, "min": MIN, "max": MAX, "dense": DENSE, "first": FIRST}
 
-# What orthogonalisation leaves of a factor's sum of squares, if it is more than that of rounding: 1.5e-11 of its length.
-# With less, the factor is a combination of the intercept and earlier factors. As in cross_section.cu.
+# The part of a factor's sum of squares that must be left when the intercept and earlier factors are taken out of it,
+# 1.5e-11 of its length. A factor with less is a combination of them.
 COLLINEAR = 2.0**-72
 
 
@@ -140,10 +141,10 @@ def _check_neutralise(params: Neutralise, inputs: Mapping[str, ArrayInfo]) -> No
         raise refuse("/params/intercept", "without an intercept and without factors there is nothing to remove")
 
 
-_REAL = ("float64", "float32")
+_REAL: tuple[DType, ...] = ("float64", "float32")
 _VALUES = Input(
     "values",
-    "one number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there at that bar",
+    "a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there at that bar",
     _REAL,
     (2,),
     nan=True,
@@ -175,7 +176,7 @@ _WEIGHTS = Input(
     nan=True,
 )
 
-_SHOWN = {
+_SHOWN: dict[str, dict[str, Any]] = {
     "values": {
         "data": [[1.5, 3.0], [2.5, 1.0], [0.5, 2.0], [4.0, 2.5], [2.5, 0.5]],
         "dtype": "float64",

@@ -69,6 +69,7 @@ def requests() -> tuple[Request, ...]:
         ("bollinger", {"period": 20, "width": 2.0}, {"prices": close[:1000]}),
         ("macd", {}, {"close": close[:2000]}),
         documented("expression"),
+        *(documented(name) for name in ("cross_rank", "cross_zscore", "winsorise", "neutralise")),
         ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
         option(steps=1, paths=20_000),
         option(steps=12, paths=20_000),

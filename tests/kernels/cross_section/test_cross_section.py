@@ -268,7 +268,13 @@ VALUES = ("float64", (5, 9))
 @pytest.mark.parametrize(
     ("operation", "params", "inputs", "pointer", "words"),
     [
-        ("cross_rank", {"ties": "low"}, {}, "/params/ties", "ties should be 'average', 'min', 'max', 'dense' or 'first'"),
+        (
+            "cross_rank",
+            {"ties": "low"},
+            {},
+            "/params/ties",
+            "ties should be 'average', 'min', 'max', 'dense' or 'first'",
+        ),
         ("cross_rank", {}, {"values": ("float64", (9,))}, "/inputs/values", "shape [9] has rank 1, expected rank 2"),
         (
             "cross_rank",

@@ -1,4 +1,4 @@
-"""Residuals are those of least squares: NumPy's, certified ones, and exact fractions where factors are nearly collinear."""
+"""Residuals are those of least squares: NumPy's, certified ones, and fractions where factors are nearly collinear."""
 
 import math
 from fractions import Fraction

@@ -142,7 +142,8 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
     }
     vectors = {"add", "multiply", "axpy", "dot", "sum", "norm", "min", "max"}
     others = {"sma", "ema", "rsi", "bollinger", "matmul", "dp_noise", "federated_average", "shamir_share"}
-    assert others | vectors | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
+    across = {"cross_rank", "cross_zscore", "winsorise", "neutralise"}
+    assert others | vectors | across | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
     for trial in single.values():
         shapes = {name: np.shape(given["data"]) for name, given in trial.example.inputs.items()}
         trial.operation.validate(
