@@ -20,10 +20,11 @@
 // dynamic shared memory a place, 16 KiB at most. merge_tiles, ranks, winsorise: a thread for a place, any blocks.
 // distinct, zscores, neutralise: any number of warps up to WARPS share a block. Static shared memory at most 8.5 KiB.
 //
-// Per number of a float64 array: gather and scatter move 32 bytes; a sort of 512 places runs 45 steps, of 1024 places
-// 55, and log2(1024) comparisons a tile for each further tile; z-scores read a row 7 times, from the cache of the
-// multiprocessor where it fits. neutralise with K factors reads about 6 K^2 numbers for each number. Beside copies over
-// PCIe all but neutralise with many factors are short.
+// Per number of a float64 array: gather and scatter move 32 bytes. A sort of 512 places has 45 steps and one of 1024 has
+// 55, each half a comparison of some 15 instructions, and each tile of a longer row 10 comparisons: bound by
+// instructions and shared memory. z-scores read a row 7 times and write it 3 times, from the cache of the multiprocessor
+// where it fits, with 12 operations: bound by memory. neutralise with K factors reads about 6 K^2 numbers, with as many
+// operations: bound by the second-level cache. All but that with many factors are short beside copies over PCIe.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"

@@ -186,6 +186,15 @@ _SHOWN: dict[str, dict[str, Any]] = {
 _SHAPE = "of the shape and dtype of values"
 
 
+def _in_float32(example: Example) -> Example:
+    """The example in float32, with its labels as they are."""
+    singles = {"float64": "float32"}
+    inputs = {
+        name: {**given, "dtype": singles.get(given["dtype"], given["dtype"])} for name, given in example.inputs.items()
+    }
+    return Example(example.params, inputs)
+
+
 def _operation(
     name: str,
     summary: str,
@@ -207,6 +216,7 @@ def _operation(
         grid=_grid,
         check=_check,
         batching=Batching(steps=steps),
+        variants=(_in_float32(example),),
         compile_seconds=2.0,
     )
 

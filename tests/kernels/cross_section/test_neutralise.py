@@ -156,16 +156,16 @@ def test_a_factor_that_says_nothing_new_is_left_out_and_the_answer_tells() -> No
     assert np.allclose(answer["residual"], expected["residual"], rtol=0, atol=1e-14, equal_nan=True)
 
 
-@pytest.mark.parametrize(("assets", "known"), [(4, False), (5, True)])
-def test_fewer_assets_than_unknowns_have_no_residuals(assets: int, known: bool) -> None:
+@pytest.mark.parametrize(("assets", "solvable"), [(4, False), (5, True)])
+def test_fewer_assets_than_unknowns_have_no_residuals(assets: int, solvable: bool) -> None:
     """Three factors and two groups are five unknowns."""
     random = np.random.default_rng(2)
     values, factors = random.normal(size=(9, 1)), random.normal(size=(3, 9))
     values[assets:] = NAN
     residual = neutralise(values, factors=factors, groups=np.arange(9) % 2)["residual"]
     assert np.isnan(residual[assets:]).all()
-    assert not known or np.abs(residual[:assets]).max() < 1e-13
-    assert np.isnan(residual[:assets]).all() != known
+    assert not solvable or np.abs(residual[:assets]).max() < 1e-13
+    assert np.isnan(residual[:assets]).all() != solvable
 
 
 def test_an_asset_of_weight_zero_has_a_residual_and_no_influence() -> None:
