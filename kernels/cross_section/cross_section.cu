@@ -16,7 +16,7 @@
 //   zscores      distances from the mean in standard deviations
 //   neutralise   residuals, by the modified Gram-Schmidt method in two passes
 //
-// Launch. gather, scatter: 32 x 8 threads for 32 x 32 numbers. sort_tiles: half as many threads as places, 16 bytes of
+// Launch. gather, scatter: 32 x 4 threads for 32 x 32 numbers. sort_tiles: half as many threads as places, 16 bytes of
 // dynamic shared memory a place, 16 KiB at most. merge_tiles, ranks, winsorise: a thread for a place, any blocks.
 // distinct, zscores, neutralise: any number of warps up to WARPS share a block. Static shared memory at most 8.5 KiB.
 //
@@ -31,7 +31,7 @@
 #include "device/reduce.cuh"
 
 #define SIDE 32          // of the squares that gather and scatter turn
-#define SIDE_ROWS 8      // threads that turn a square, times SIDE
+#define SIDE_ROWS 4      // threads that turn a square, times SIDE
 #define SORTING 512      // threads: half of spec.TILE
 #define PLACES 256       // threads of kernels with one for each place
 #define WARPS 8          // of a block, at most
@@ -285,6 +285,7 @@ struct Bar {
     __device__ __forceinline__ f64 sum(u32 begin, u32 end, Term term) const {
         f64 value = 0.0;
         for (u32 k = begin + lane; k < end; k += 32) value += term(k);
+        __syncwarp();  // what was read may be written next, by other lanes
         return __shfl_sync(ALL, warp_tree_sum(value), 0);
     }
 

@@ -25,7 +25,7 @@ _SOURCE = {"float64": Source(_FILE, {"REAL": "f64"}), "float32": Source(_FILE, {
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
 # As in cross_section.cu.
-_SIDE, _SIDE_ROWS, _PLACES, _WARPS = 32, 8, 256, 8
+_SIDE, _SIDE_ROWS, _PLACES, _WARPS = 32, 4, 256, 8
 _NAN = np.float64(np.nan)
 
 

@@ -89,6 +89,7 @@ CASES: tuple[Case, ...] = (
         for operation, params in _PARAMS
         if params.get("ties", "dense") == "dense"
     ),
+    _case("cross_rank", {"ties": "dense"}, lambda: market(1100, 2, "float32", groups=3), "1100x2-float32", small=False),
     *(
         _case(
             "neutralise",
