@@ -218,6 +218,7 @@ def _operation(
         batching=Batching(steps=steps),
         variants=(_in_float32(example),),
         compile_seconds=2.0,
+        counted_as="cross_section",
     )
 
 
