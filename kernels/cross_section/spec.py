@@ -12,7 +12,7 @@ from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operat
 from warpdesk_server.kernels.params import EXACT, Params
 from warpdesk_server.kernels.problems import refuse
 
-MOST_ASSETS = 65_536  # more than there are listed shares; a sum of so many squares loses four digits at most
+MOST_ASSETS = 65_536  # about as many as there are listed shares
 MOST_FACTORS = 64
 # Numbers of one chunk on a device, times the columns that each bar has there; it changes no byte.
 CHUNK = 1 << 22
