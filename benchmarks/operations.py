@@ -16,6 +16,7 @@ from typing import Any
 
 from warpdesk_server.benchmarks import (
     bars,
+    cross_section,
     declared,
     dp_noise,
     federated_average,
@@ -42,6 +43,7 @@ _ALL: tuple[Case, ...] = (
     *indicators.CASES,
     *declared.CASES,
     *bars.CASES,
+    *cross_section.CASES,
     *matmul.CASES,
     *monte_carlo.CASES,
     *dp_noise.CASES,

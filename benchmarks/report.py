@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 RESULTS = Path(__file__).parent / "results"
 
 _LIBRARIES = (
-    *("numpy", "numba", "scipy", "TA-Lib", "Bottleneck", "newtulipy", "torch", "opendp", "cryptography"),
+    *("numpy", "numba", "scipy", "TA-Lib", "Bottleneck", "pandas", "newtulipy", "torch", "opendp", "cryptography"),
     *("redis", "rq", "fastapi", "uvicorn", "pydantic"),
 )
 _GPU_LIBRARIES = ("cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")

@@ -153,6 +153,7 @@ def jobs() -> list[Work]:
         _aggregation(symbols, closes),
         _forecast(symbols, returns),
         *_secrets(symbols, closes),
+        *_across(symbols, returns),
         *_arithmetic(days, close, moves),
     ]
 
@@ -160,6 +161,38 @@ def jobs() -> list[Work]:
 def _golden() -> dict[str, Any]:
     """The bars at which the mean of 50 days comes to lie above that of 200."""
     return ta.expression(cross=ta.crosses_above(ta.sma(ta.close, 50), ta.sma(ta.close, 200)))
+
+
+def _across(symbols: tuple[str, ...], returns: Array) -> list[Work]:
+    """The stocks beside each other on each day, and what their usual move explains of it."""
+    data = f"returns of {len(symbols)} stocks, {returns.shape[1]:,} days"
+    usual = np.abs(returns).mean(axis=1)[None]
+    return [
+        Work(
+            "cross_rank",
+            data,
+            {"values": returns, "percentile": True},
+            lambda result: f"{symbols[int(np.argmax(result['rank'][:, -1]))]} rose most on the last day",
+        ),
+        Work(
+            "cross_zscore",
+            data,
+            {"values": returns},
+            lambda result: f"largest distance from the mean {np.nanmax(np.abs(result['zscore'])):.2f} deviations",
+        ),
+        Work(
+            "winsorise",
+            data,
+            {"values": returns, "lower": 0.1, "upper": 0.9},
+            lambda result: f"{int((result['winsorised'] != returns).sum()):,} of {returns.size:,} clipped",
+        ),
+        Work(
+            "neutralise",
+            f"{data}, against the size of their usual move",
+            {"values": returns, "factors": usual},
+            lambda result: f"{1 - np.var(result['residual']) / np.var(returns):.0%} of the variance explained",
+        ),
+    ]
 
 
 def _arithmetic(days: str, close: Array, moves: Array) -> list[Work]:

@@ -1,6 +1,7 @@
 """The catalogue: every operation that the service can compute, in the order of the documentation."""
 
 from warpdesk_server.kernels.bars.spec import OPERATION as BARS
+from warpdesk_server.kernels.cross_section.spec import OPERATIONS as CROSS_SECTION
 from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
 from warpdesk_server.kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE
 from warpdesk_server.kernels.indicators.declared import DECLARED
@@ -22,6 +23,7 @@ _ALL: tuple[Operation, ...] = (
     *DECLARED,
     EXPRESSION,
     BARS,
+    *CROSS_SECTION,
     MONTE_CARLO,
     DP_NOISE,
     SECURE_AGGREGATION,

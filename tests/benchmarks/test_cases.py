@@ -9,6 +9,7 @@ from warpdesk_server.benchmarks.operations import CASES, select
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 
+ACROSS = ("cross_zscore", "winsorise", "neutralise")
 SMALL = [pytest.param(case, id=f"{case.operation} {case.label}") for case in CASES if case.sizes == "small"]
 
 
@@ -59,7 +60,7 @@ def test_an_operation_that_is_not_measured_is_refused_by_name():
 
 
 def test_the_numpy_peers_compute_what_we_compute():
-    for case in select(["add", "multiply", "axpy", "dot", "sum", "norm", "min", "max", "matmul"], ["small"]):
+    for case in select(["add", "multiply", "axpy", "dot", "sum", "norm", "min", "max", "matmul", *ACROSS], ["small"]):
         inputs = case.inputs()
         ours = next(iter(case.call(inputs)().values()))
         for peer in case.peers:

@@ -70,6 +70,7 @@ def requests() -> tuple[Request, ...]:
         ("macd", {}, {"close": close[:2000]}),
         documented("expression"),
         documented("bars"),
+        *(documented(name) for name in ("cross_rank", "cross_zscore", "winsorise", "neutralise")),
         ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
         option(steps=1, paths=20_000),
         option(steps=12, paths=20_000),

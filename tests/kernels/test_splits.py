@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.bars.cases import smaller
+from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.remembering import RememberingDevice
 from warpdesk_server.kernels.array import ArrayInfo
@@ -32,6 +33,7 @@ Random = np.random.Generator
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.bars": ("CHUNK", (1, 300, 1_000)),
+    "warpdesk_server.kernels.cross_section": ("CHUNK", (400, 1_200, 3_000)),
     "warpdesk_server.kernels.dp_noise": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.federated_average": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
@@ -212,6 +214,14 @@ def _bars(random: Random) -> dict[str, Any]:
     return {"by": "time", "every": 1800.0, "gaps": gaps, "nan_policy": "skip", **numbers, "time": inputs["time"]}
 
 
+def _across(random: Random, factors: bool = False) -> dict[str, Any]:
+    assets, time = int(random.integers(5, 40)), int(random.integers(20, 120))
+    moving, weights = bool(random.random() < 0.5), factors and bool(random.random() < 0.5)
+    groups, count = int(random.integers(0, 5)), int(random.integers(0, 4)) if factors else 0
+    found = market(assets, time, str(random.choice(["float64", "float32"])), groups, count, weights, moving)
+    return dict(found)
+
+
 # Parameters, inputs, seed and key of a random request, by name.
 REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "matmul": _matmul,
@@ -222,6 +232,10 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     **{operation.name: _declared(operation) for operation in DECLARED},
     "expression": _expression,
     "bars": _bars,
+    "cross_rank": lambda random: {"ties": str(random.choice(["average", "dense", "first"])), **_across(random)},
+    "cross_zscore": lambda random: {"ddof": int(random.integers(2)), **_across(random)},
+    "winsorise": lambda random: {"lower": 0.1, "upper": float(random.uniform(0.5, 1)), **_across(random)},
+    "neutralise": lambda random: _across(random, factors=True),
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,

@@ -26,6 +26,7 @@ from warpdesk_server.workers.child import warmup
 
 FAMILIES = (
     "bars",
+    "cross_section",
     "dp_noise",
     "federated_average",
     "indicators",

@@ -142,12 +142,14 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
     }
     vectors = {"add", "multiply", "axpy", "dot", "sum", "norm", "min", "max"}
     others = {"bars", "sma", "ema", "rsi", "bollinger", "matmul", "dp_noise", "federated_average", "shamir_share"}
-    assert others | vectors | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
+    across = {"cross_rank", "cross_zscore", "winsorise", "neutralise"}
+    assert others | vectors | across | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
     for trial in single.values():
-        trial.operation.validate(
-            trial.example.params,
-            {name: ArrayInfo(given["dtype"], np.shape(given["data"])) for name, given in trial.example.inputs.items()},
-        )
+        infos = {
+            name: ArrayInfo(given["dtype"], np.shape(given["data"])) for name, given in trial.example.inputs.items()
+        }
+        assert "float64" not in {info.dtype for info in infos.values()}
+        trial.operation.validate(trial.example.params, infos)
 
 
 def test_a_failing_example_is_told_and_the_others_run() -> None:
