@@ -5,8 +5,9 @@ graph. `plan.py` turns the nodes of some outputs into a program, which `program_
 `program_gpu.py` on a GPU, with the same bytes.
 
 The primitives are arithmetic bar by bar, whose operands may be earlier bars (`lag`), and loops: `mean`, `deviation`,
-`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `spread`, a mean distance; `scan`,
-y <- a y + b from bar to bar; `ratchet` and `sar`, whose states go through comparisons. All else is written in these.
+`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `spread`, a mean distance; `fir`, a
+sum with weights; `quantile` and `count_below`, which go by the order of a window's bars; `scan`, y <- a y + b from bar
+to bar; `ratchet` and `sar`, whose states go through comparisons. All else is written in these.
 
 Before a row there is nothing: NaN. A comparison is 1 or 0, and 0 where an operand is NaN.
 """
@@ -262,10 +263,73 @@ def mean_deviation(x: Node, middle: Node, period: int) -> Node:
     return Node("spread", (x, middle), (period,), delay=period - 1)
 
 
+def weighted_sum(x: Node, weights: Sequence[float]) -> Node:
+    """The sum of the last bars times one weight each, the newest bar's first; added from the newest to the oldest."""
+    return Node("fir", (x,), tuple(weights), delay=len(weights) - 1)
+
+
+def order_statistic(x: Node, period: int, place: int, fraction: float = 0.0) -> Node:
+    """The number at a place, from 0 on, among the last `period` bars in ascending order.
+
+    With a `fraction`, so far on the way from there to the next. NaN while one of the bars is.
+    """
+    return Node("quantile", (x,), (period, place, fraction), delay=period - 1)
+
+
+def quantile(x: Node, period: int, share: float) -> Node:
+    """The number below which a `share`, 0 to 1, of the last `period` bars lies, on the straight line between two."""
+    place = share * (period - 1)
+    return order_statistic(x, period, math.floor(place), place - math.floor(place))
+
+
+def count_below(x: Node, period: int, with_equal: bool = False) -> Node:
+    """How many of the `period` bars before this one are below it, and with `with_equal` how many are at most it."""
+    counted = Node("count_below", (x,), (period, int(with_equal)), delay=period)
+    return shown_with(counted, highest(x, period + 1))
+
+
+def central_moments(x: Node, period: int) -> tuple[Node, Node, Node]:
+    """The second, third and fourth power of the distance from the mean of the last `period` bars, each summed.
+
+    Two windows are joined by Pebay's formulas (2008), which subtract no large sums. Means are kept as differences to
+    the newest bar, so that the accuracy does not depend on how far the bars are from 0.
+    """
+
+    def joined(newer: Window, older: Window, at: int, bars: int) -> Window:
+        (mean_a, two_a, three_a, four_a), (mean_b, two_b, three_b, four_b), n = newer, older, at + bars
+        apart = mean_b + (lag(x, at) - x) - mean_a
+        step = apart / n
+        square = step * step
+        across = apart * step * (at * bars)
+        return (
+            mean_a + bars * step,
+            two_a + two_b + across,
+            three_a + three_b + (across * step * (at - bars) + 3 * step * (at * two_b - bars * two_a)),
+            four_a
+            + four_b
+            + (
+                across * square * (at * at - at * bars + bars * bars)
+                + 6 * square * (at * at * two_b + bars * bars * two_a)
+                + 4 * step * (at * three_b - bars * three_a)
+            ),
+        )
+
+    none = x - x
+    _, two, three, four = _doubled((none, none, none, none), period, joined)
+    return two, three, four
+
+
 def efficiency(x: Node, period: int) -> Node:
     """The change over `period` bars relative to the sum of all changes; 1 where nothing changed (Kaufman 1995)."""
     moved, way = absolute(change(x, period)), sum_over(absolute(change(x)), period)
     return shown_with(where(way <= moved, 1, moved / way), way)
+
+
+def momentum_balance(x: Node, period: int) -> Node:
+    """Gains less losses relative to both, by plain sums of `period` changes: -1 to 1, 0 where nothing moved."""
+    step = change(x)
+    gains, losses = (sum_over(maximum(side, 0), period) for side in (step, -step))
+    return ratio(gains - losses, gains + losses, 0)
 
 
 def after(x: Node, bars: int) -> Node:

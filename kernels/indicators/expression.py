@@ -30,7 +30,7 @@ MOST_NODES = 64
 MOST_OUTPUTS = 16
 MOST_STEPS = 4096  # of the program: a window of n bars is log2 n of them
 MOST_KEPT = 16_000_000  # numbers that a core keeps: a chunk of each step, and what is looked back to
-INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "a", "b", "c", "d", "e", "f", "g", "h")
+INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "session", "a", "b", "c", "d", "e", "f", "g", "h")
 
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 _Expression = Annotated[Any, Field(description="a name, a number, or an object with `op` and its fields")]

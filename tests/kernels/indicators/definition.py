@@ -97,6 +97,31 @@ def _spreads(values: Any, x: Numbers, middle: Numbers) -> Numbers:
     ]
 
 
+def _fir(values: Any, x: Numbers) -> Numbers:
+    return [
+        nan if window is None else fsum(each * weight for each, weight in zip(reversed(window), values, strict=True))
+        for window in _windows(x, len(values))
+    ]
+
+
+def _quantile(values: Any, x: Numbers) -> Numbers:
+    period, place, fraction = values
+
+    def chosen(window: Numbers) -> float:
+        low, high = (sorted(window)[min(at, period - 1)] for at in (place, place + 1))
+        return low + fraction * (high - low)
+
+    return [nan if window is None else chosen(window) for window in _windows(x, period)]
+
+
+def _count_below(values: Any, x: Numbers) -> Numbers:
+    period, with_equal = values
+    return [
+        float(sum(each < now or (with_equal and each == now) for each in x[max(t - period, 0) : t]))
+        for t, now in enumerate(x)
+    ]
+
+
 def _cutler(values: Any, x: Numbers) -> Numbers:
     period, flat = values
     steps = [nan, *(b - a for a, b in pairwise(x))]
@@ -188,6 +213,9 @@ _LOOPS: dict[str, Any] = {
     "mean": _means,
     "deviation": _deviations,
     "spread": _spreads,
+    "fir": _fir,
+    "quantile": _quantile,
+    "count_below": _count_below,
     "cutler": _cutler,
     "follow": _follow,
     "strength": _strength,

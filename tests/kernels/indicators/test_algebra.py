@@ -41,6 +41,7 @@ UNARY: tuple[Callable[[Node, int], Node], ...] = (
     a.sum_over,
     a.weighted_mean,
     a.since_highest,
+    lambda x, n: a.count_below(x, n, with_equal=n % 2 == 1),
     lambda x, n: a.ema(x, n),
     a.rma,
     lambda x, n: a.strength(x, n + 1),
@@ -48,6 +49,9 @@ UNARY: tuple[Callable[[Node, int], Node], ...] = (
     lambda x, n: a.wilder_sum(x, n + 2, n + 1, n + 1),
     lambda x, n: a.total(x),
     lambda x, n: a.mean_deviation(x, a.mean(x, n), n),
+    lambda x, n: a.quantile(x, n, 0.3),
+    lambda x, n: a.weighted_sum(x, [(k % 5) / 7 for k in range(n)]),
+    lambda x, n: a.central_moments(x, n)[1],
 )
 BINARY: tuple[Callable[[Node, Node], Node], ...] = (
     lambda x, y: x + y,
@@ -141,7 +145,7 @@ def test_a_random_graph_has_the_same_bytes_on_the_cpu_and_on_a_device(
 
 
 # Without comparisons, of which rounding may turn one round.
-SMOOTH = UNARY[:6] + UNARY[8:15] + UNARY[16:18] + UNARY[20:]
+SMOOTH = UNARY[:6] + UNARY[8:15] + UNARY[17:19] + UNARY[21:]
 JOINED: tuple[Callable[[Node, Node], Node], ...] = (lambda x, y: x + y, lambda x, y: x - y, a.maximum)
 
 
