@@ -387,6 +387,11 @@ def ema(x: Node, period: int, convention: str = "talib", late: int = 0) -> Node:
     return _follow(x, law.beta, law.warm, late)
 
 
+def smoothed(x: Node, alpha: float, warm: int, late: int = 0) -> Node:
+    """The exponential average of an alpha, from the mean of the first `warm` bars, as `ema`."""
+    return _follow(x, 1 - alpha, warm, late)
+
+
 def rma(x: Node, period: int, late: int = 0) -> Node:
     """Wilder's average, alpha = 1 / period, from the mean of the first `period` bars (Wilder 1978), as `ema`."""
     return _follow(x, (period - 1) / period, period, late)
@@ -447,9 +452,19 @@ def ratchet(bound: Node, x: Node) -> Node:
     return Node("ratchet", (bound, x))
 
 
-def parabolic(high: Node, low: Node, step: float, most: float) -> Node:
-    """Wilder's parabolic stop and reverse (Wilder 1978), from the second bar of a run on; a NaN begins anew."""
-    return Node("sar", (high, low), (step, most), delay=1)
+Pace = tuple[float, float, float]  # of a parabolic stop: at first, what an extreme adds, and at most
+
+
+def parabolic(
+    high: Node, low: Node, rising: Pace, falling: Pace, apart: float = 0.0, start: float = 0.0, signed: bool = False
+) -> Node:
+    """Wilder's parabolic stop and reverse (Wilder 1978), from the second bar of a run on; a NaN begins anew.
+
+    At a turn the stop is moved away from the bars by its share `apart`. A run starts on the long side with the stop
+    `start` if that is above 0, on the short side with -`start` if it is below. With `signed` the stop of a short
+    position is shown as a negative number.
+    """
+    return Node("sar", (high, low), (*rising, *falling, apart, start, float(signed)), delay=1)
 
 
 def covariance(x: Node, y: Node, period: int) -> Node:

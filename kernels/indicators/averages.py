@@ -343,7 +343,48 @@ def parabolic_sar(
         raise refuse(
             "/params/acceleration", f"acceleration should be at most maximum, got {acceleration} and {maximum}"
         )
-    return a.parabolic(high, low, acceleration, maximum)
+    pace = (acceleration, acceleration, maximum)
+    return a.parabolic(high, low, pace, pace)
+
+
+@indicator(
+    "Parabolic stop and reverse with a pace of its own for each side, a first stop, and a distance at turns; of a pace "
+    "above its maximum the maximum counts.",
+    parabolic_sar_extended="the stop, as a negative number while it lies above the bars",
+    same_as=[
+        talib(
+            "SAREXT", start="startvalue", apart="offsetonreverse", first_up="accelerationinitlong",
+            step_up="accelerationlong", maximum_up="accelerationmaxlong", first_down="accelerationinitshort",
+            step_down="accelerationshort", maximum_down="accelerationmaxshort",
+        ),
+    ],
+    example={"apart": 0.01, "first_up": 0.03, "step_down": 0.04, "maximum_down": 0.1},
+)  # fmt: skip
+def parabolic_sar_extended(
+    high: Node,
+    low: Node,
+    *,
+    start: Annotated[
+        float,
+        Field(ge=-1e300, le=1e300, description="first stop: above 0, below the bars; below 0, above them; 0, Wilder's"),
+    ] = 0.0,
+    apart: Annotated[
+        float, Field(ge=0, le=1, description="share by which a turn moves the stop away from the bars")
+    ] = 0.0,
+    first_up: Annotated[float, Field(ge=0, le=1, description="pace at first while the stop is below the bars")] = 0.02,
+    step_up: Annotated[float, Field(ge=0, le=1, description="what each higher high adds to it")] = 0.02,
+    maximum_up: Annotated[float, Field(ge=0, le=1, description="that pace at most")] = 0.2,
+    first_down: Annotated[
+        float, Field(ge=0, le=1, description="pace at first while the stop is above the bars")
+    ] = 0.02,
+    step_down: Annotated[float, Field(ge=0, le=1, description="what each lower low adds to it")] = 0.02,
+    maximum_down: Annotated[float, Field(ge=0, le=1, description="that pace at most")] = 0.2,
+) -> Outputs:
+    rising, falling = (
+        (min(first, most), min(step, most), most)
+        for first, step, most in ((first_up, step_up, maximum_up), (first_down, step_down, maximum_down))
+    )
+    return a.parabolic(high, low, rising, falling, apart, start, signed=True)
 
 
 @indicator(

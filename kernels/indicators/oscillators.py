@@ -44,6 +44,10 @@ def _averages(x: Node, fast: int, slow: int, kind: str, convention: str = "plain
             "MACDEXT", fast="fastperiod", slow="slowperiod", signal="signalperiod", outputs=_MACD,
             fixed={"convention": "talib", "average": "sma"},
         ),
+        talib(
+            "MACDFIX", signal="signalperiod", outputs=_MACD,
+            fixed={"convention": "talib", "average": "fixed", "fast": 12, "slow": 26},
+        ),
     ],
     example={"fast": 6, "slow": 13, "signal": 5},
 )  # fmt: skip
@@ -53,12 +57,23 @@ def macd(
     fast: Bars = 12,
     slow: TwoBars = 26,
     signal: Bars = 9,
-    average: Average = "ema",
+    average: Annotated[
+        Literal["ema", "sma", "fixed"],
+        Field(
+            description="exponential or simple averages. fixed: exponential ones of alpha 0.15 and 0.075, which Appel "
+            "uses for fast 12 and slow 26."
+        ),
+    ] = "ema",
     convention: Start = "talib",
 ) -> Outputs:
     quick, idle = _averages(close, fast, slow, average, convention)
+    if average == "fixed":
+        if (fast, slow) != (12, 26):
+            raise refuse("/params/average", f"fixed averages are for fast 12 and slow 26, got {fast} and {slow}")
+        late = slow - fast if convention == "talib" else 0
+        quick, idle = a.smoothed(close, 0.15, fast, late), a.smoothed(close, 0.075, slow)
     line = quick - idle
-    smooth = a.ema(line, signal) if average == "ema" else a.mean(line, signal)
+    smooth = a.mean(line, signal) if average == "sma" else a.ema(line, signal)
     shown = a.shown_with(line, smooth) if convention == "talib" else line
     return {"macd": shown, "signal": smooth, "histogram": line - smooth}
 

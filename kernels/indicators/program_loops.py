@@ -283,9 +283,10 @@ def _ratchet(bound, x, count, to, state, zero, one):  # type: ignore[no-untyped-
 
 
 @njit(error_model="numpy")
-def _parabolic(high, low, count, to, step, most, state, zero, one, nan):  # type: ignore[no-untyped-def]
+def _parabolic(high, low, count, to, law, state, zero, one, nan):  # type: ignore[no-untyped-def]
     """algebra.parabolic; the state is the bars of the run (0, 1 or more), the side, the stop, the extreme, the pace,
-    and the last high and low."""
+    and the last high and low. `law` has the numbers of the node."""
+    apart, start, signed = law[6], law[7], law[8] != zero
     bars, side, stop, extreme, pace, top, bottom = state[0], state[1], state[2], state[3], state[4], state[5], state[6]
     for i in range(count):
         h, l = high[i], low[i]  # noqa: E741
@@ -298,21 +299,26 @@ def _parabolic(high, low, count, to, step, most, state, zero, one, nan):  # type
             if bars == one:
                 # Down if the low falls, and more than the high rises.
                 fall, rise = bottom - l, h - top
-                side = -one if fall > zero and rise < fall else one
-                stop, extreme, pace = (bottom, h, step) if side > zero else (top, l, step)
+                side = -one if start < zero or (start == zero and fall > zero and rise < fall) else one
+                stop, extreme, pace = (bottom, h, law[0]) if side > zero else (top, l, law[3])
+                if start != zero:
+                    stop = start if side > zero else -start
                 bars, top, bottom = one + one, h, l
             turned = l <= stop if side > zero else h >= stop
             if turned:
                 side, stop = -side, extreme
                 stop = _beyond(stop, top, bottom, h, l, side, zero)
+                if apart != zero:
+                    stop = stop - side * (stop * apart)
                 shown = stop
-                pace, extreme = step, h if side > zero else l
+                pace, extreme = (law[0], h) if side > zero else (law[3], l)
             else:
                 shown = stop
                 if (h > extreme) if side > zero else (l < extreme):
-                    extreme, pace = h if side > zero else l, min(pace + step, most)
+                    extreme, pace = (h, min(pace + law[1], law[2])) if side > zero else (l, min(pace + law[4], law[5]))
             stop = _beyond(stop + pace * (extreme - stop), top, bottom, h, l, side, zero)
-        to[i], top, bottom = shown, h, l
+        to[i] = -shown if signed and side < zero else shown
+        top, bottom = h, l
     state[0], state[1], state[2], state[3], state[4], state[5], state[6] = bars, side, stop, extreme, pace, top, bottom
 
 
@@ -582,7 +588,7 @@ def run_rows(  # type: ignore[no-untyped-def]
                 elif op == RATCHET:
                     _ratchet(a, b, count, to, moved(far_at, 10 * law), zero, one)
                 elif op == SAR:
-                    _parabolic(a, b, count, to, law_at[BETA], law_at[FLAT], moved(far_at, 10 * law), zero, one, nan)
+                    _parabolic(a, b, count, to, law_at, moved(far_at, 10 * law), zero, one, nan)
                 elif op == SCAN:
                     for tile in range(0, count, TILE):
                         far[10 * law] = _scan_tile(
@@ -790,12 +796,10 @@ def _numbers(step: Step, dtype: Any, width: int) -> list[Any]:
     numbers: list[Any] = [0.0] * width
     if step.op in (*WINDOWS, "spread"):
         numbers[SHARE] = windows.share(int(step.values[0]), dtype)
-    elif step.op == "fir":
+    elif step.op in ("fir", "sar"):
         numbers[: len(step.values)] = step.values
     elif step.op == "quantile":
         numbers[SHARE] = step.values[2]
-    elif step.op == "sar":
-        numbers[BETA], numbers[FLAT] = step.values
     elif step.op in ("follow", "strength"):
         inclusive, strides = decays(step.law.beta, dtype)
         numbers[BETA], numbers[WEIGHT], numbers[TINY] = (

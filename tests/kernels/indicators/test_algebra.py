@@ -66,7 +66,8 @@ BINARY: tuple[Callable[[Node, Node], Node], ...] = (
     a.crosses,
     lambda x, y: a.latch(x, x < y),
     a.ratchet,
-    lambda x, y: a.parabolic(x, y, 0.02, 0.2),
+    lambda x, y: a.parabolic(x, y, (0.02, 0.02, 0.2), (0.02, 0.02, 0.2)),
+    lambda x, y: a.parabolic(x, y, (0.01, 0.03, 0.1), (0.05, 0.02, 0.2), apart=0.01, start=-90.0, signed=True),
     lambda x, y: a.covariance(x, y, 13),
     lambda x, y: a.where(x < y, x, a.NOTHING),
 )
@@ -241,7 +242,11 @@ def test_every_planted_defect_of_a_program_shows_on_both_backends_and_beside_the
 def test_infinities_that_a_division_makes_are_the_same_on_both_sides(dtype: str) -> None:
     arrays = series_of(2, 700, 7, dtype)
     wild = 1.0 / (a.floor(CLOSE * 10.0) - 1000.0)
-    graph = {"stop": a.parabolic(wild, wild, 0.02, 0.2), "falls": a.ratchet(wild, CLOSE), "sum": a.sum_over(wild, 9)}
+    graph = {
+        "stop": a.parabolic(wild, wild, (0.02, 0.02, 0.2), (0.02, 0.02, 0.2)),
+        "falls": a.ratchet(wild, CLOSE),
+        "sum": a.sum_over(wild, 9),
+    }
     graph |= {"total": a.total(wild), "average": a.ema(wild, 5), "held": a.latch(wild, wild > 0), "log": a.log(wild)}
     graph |= {"highest": a.highest(wild, 12), "mean": a.mean(wild, 20), "spread": a.deviation(wild, 20)}
     program = plan(graph, arrays["close"].itemsize)

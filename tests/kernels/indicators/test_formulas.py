@@ -113,6 +113,24 @@ def test_a_keltner_channel_of_tradingview_is_an_ema_of_closes_and_average_true_r
     np.testing.assert_allclose(own["lower"], ema - 1.5 * atr, rtol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        (90.0, 0.0, 0.02, 0.02, 0.2, 0.02, 0.02, 0.2),
+        (-100.0, 0.05, 0.3, 0.01, 0.2, 0.05, 0.4, 0.3),
+        (0.0, 0.01, 0.0, 0.03, 0.1, 0.04, 0.0, 0.04),
+    ],
+)
+def test_a_parabolic_stop_with_paces_of_its_own_is_talibs(values: tuple[float, ...]) -> None:
+    talib = pytest.importorskip("talib", reason="TA-Lib is not installed")
+    names = ("start", "apart", "first_up", "step_up", "maximum_up", "first_down", "step_down", "maximum_down")
+    params = dict(zip(names, values, strict=True))
+    own = compute(OPERATIONS["parabolic_sar_extended"], BARS, **params)["parabolic_sar_extended"]
+    np.testing.assert_allclose(own, talib.SAREXT(HIGH, LOW, *values), rtol=1e-12)
+    assert (own < 0).any()
+    assert (own > 0).any()
+
+
 def test_a_true_range_of_tradingview_begins_with_the_first_bar() -> None:
     own = compute(OPERATIONS["true_range"], BARS, convention="tradingview")["true_range"]
     assert own[0] == HIGH[0] - LOW[0]
