@@ -84,6 +84,7 @@ CASES: list[tuple[str, str, dict[str, Any], Callable[[], Array]]] = [
     ("breakout", "breakout", {"period": N}, breakout),
     ("crossover", "up", {"fast": 3, "slow": 8}, crossover),
     ("rolling", "rolling", {"period": N, "statistic": "zscore", "ddof": 1}, zscore),
+    ("roc", "roc", {"period": N, "form": "log"}, lambda: np.log(CLOSE / before(CLOSE, N))),
     ("rolling", "rolling", {"period": N, "statistic": "mean"}, lambda: last(CLOSE, np.mean)),
     ("rolling", "rolling", {"period": N, "statistic": "var", "ddof": 1}, lambda: last(CLOSE, np.var, ddof=1)),
 ]
@@ -129,6 +130,40 @@ def test_a_parabolic_stop_with_paces_of_its_own_is_talibs(values: tuple[float, .
     np.testing.assert_allclose(own, talib.SAREXT(HIGH, LOW, *values), rtol=1e-12)
     assert (own < 0).any()
     assert (own > 0).any()
+
+
+def wilder(x: Array, bars: int) -> Array:
+    """TradingView's ta.rma: the mean of the first bars, then alpha = 1 / bars."""
+    first = int(np.argmin(np.isnan(x)))
+    y, found = x[first : first + bars].mean(), np.full(x.size, np.nan)
+    for t in range(first + bars - 1, x.size):
+        found[t] = y = y if t == first + bars - 1 else (x[t] + (bars - 1) * y) / bars
+    return found
+
+
+def test_an_adx_of_tradingview_is_its_published_script() -> None:
+    up, down = HIGH - before(HIGH), before(LOW) - LOW
+    tr = np.maximum(HIGH - LOW, np.maximum(np.abs(HIGH - before(CLOSE)), np.abs(LOW - before(CLOSE))))
+    plus = wilder(np.where(np.isnan(up), np.nan, np.where((up > down) & (up > 0), up, 0)), N)
+    minus = wilder(np.where(np.isnan(up), np.nan, np.where((down > up) & (down > 0), down, 0)), N)
+    plus, minus = 100 * plus / wilder(tr, N), 100 * minus / wilder(tr, N)
+    own = compute(OPERATIONS["adx"], BARS, period=N, convention="tradingview")
+    np.testing.assert_allclose(own["plus_di"], plus, rtol=1e-12)
+    np.testing.assert_allclose(own["adx"], 100 * wilder(np.abs(plus - minus) / (plus + minus), N), rtol=1e-12)
+
+
+def test_a_macd_of_tradingview_has_averages_from_the_first_price() -> None:
+    def ema(x: Array, bars: int) -> Array:
+        found = x.copy()
+        for t in range(1, x.size):
+            found[t] = found[t - 1] + 2 / (bars + 1) * (x[t] - found[t - 1])
+        return found
+
+    own = compute(OPERATIONS["macd"], BARS, fast=12, slow=26, signal=9, convention="tradingview")
+    line = ema(CLOSE, 12) - ema(CLOSE, 26)
+    np.testing.assert_allclose(own["macd"], line, atol=1e-12)
+    np.testing.assert_allclose(own["signal"], ema(line, 9), atol=1e-12)
+    np.testing.assert_allclose(own["histogram"], line - ema(line, 9), atol=1e-12)
 
 
 def test_a_true_range_of_tradingview_begins_with_the_first_bar() -> None:
