@@ -144,6 +144,48 @@ def exp(x: Node) -> Node:
     return Node("exp", (x,))
 
 
+# atan(x) / x in powers of x^2 for |x| <= tan(pi / 8), interpolated at Chebyshev's nodes: good to 1.3e-18.
+_ATAN = (
+    1.0, -0.3333333333333312, 0.19999999999940893, -0.14285714279250245, 0.11111110744919658, -0.09090896809064027,
+    0.07692045330902225, -0.06662951813629191, 0.05846878297330872, -0.05035102456601552, 0.03796525745386593,
+    -0.017805397205419446,
+)  # fmt: skip
+_SINH = tuple(1 / math.factorial(power) for power in range(1, 18, 2))  # Taylor: 8e-18 of it is left out at 1
+
+
+def _polynomial(x: Node, coefficients: Sequence[float]) -> Node:
+    """c0 + c1 x + c2 x^2 ... by Horner's rule."""
+    y = node(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        y = y * x + coefficient
+    return y
+
+
+def arctangent(x: Node) -> Node:
+    """The angle, in radians, whose tangent is a series; by + - * / alone, so that it has the same bytes everywhere."""
+    size = absolute(x)
+    steep, middling = size > math.sqrt(2) + 1, size > math.sqrt(2) - 1
+    turned = where(steep, -1 / size, where(middling, (size - 1) / (size + 1), size))
+    base = where(steep, math.pi / 2, where(middling, math.pi / 4, 0))
+    angle = base + turned * _polynomial(turned * turned, _ATAN)
+    return where(x < 0, -angle, angle)
+
+
+def hyperbolic_sine(x: Node) -> Node:
+    """(e^x - e^-x) / 2; near 0 by Taylor's series."""
+    return where(absolute(x) < 1, x * _polynomial(x * x, _SINH), (exp(x) - exp(-x)) / 2)
+
+
+def hyperbolic_cosine(x: Node) -> Node:
+    return (exp(x) + exp(-x)) / 2
+
+
+def hyperbolic_tangent(x: Node) -> Node:
+    """sinh / cosh; away from 0, 1 - 2 / (e^2|x| + 1) with the sign of x."""
+    far = 1 - 2 / (exp(2 * absolute(x)) + 1)
+    return where(absolute(x) < 1, hyperbolic_sine(x) / hyperbolic_cosine(x), where(x < 0, -far, far))
+
+
 def floor(x: Node) -> Node:
     """The greatest integer that is not above a series."""
     return Node("floor", (x,))

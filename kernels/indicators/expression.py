@@ -123,6 +123,10 @@ _FUNCTIONS: dict[str, _Function] = {
     "sqrt": _one(a.root),
     "log": _one(a.log),
     "exp": _one(a.exp),
+    "atan": _one(a.arctangent),
+    "sinh": _one(a.hyperbolic_sine),
+    "cosh": _one(a.hyperbolic_cosine),
+    "tanh": _one(a.hyperbolic_tangent),
     "floor": _one(a.floor),
     "ceil": _one(lambda of: -a.floor(-of)),
     "not": _one(lambda of: a.where(of, 0, 1)),
@@ -362,7 +366,12 @@ _TWINS = (
         _twin(function, "close", op=op, of="close")
         for function, op in (
             ("SQRT", "sqrt"), ("LN", "log"), ("EXP", "exp"), ("FLOOR", "floor"), ("CEIL", "ceil"), ("CUMSUM", "total"),
+            ("ATAN", "atan"), ("SINH", "sinh"), ("COSH", "cosh"), ("TANH", "tanh"),
         )
+    ),
+    _twin(
+        "LINEARREG_ANGLE", "close",
+        op="mul", a={"op": "atan", "of": {"op": "linear_regression.slope", "period": 14}}, b=57.29577951308232,
     ),
     _twin("LOG10", "close", op="div", a={"op": "log", "of": "close"}, b=2.302585092994046),
 )  # fmt: skip

@@ -206,6 +206,24 @@ def test_an_average_by_session_begins_afresh_with_each() -> None:
         np.testing.assert_allclose(own[start : start + 84], compute(OPERATIONS["vwap"], day)["vwap"], rtol=1e-14)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_inverse_tangents_and_hyperbolic_functions_are_those_of_numpy(dtype: str) -> None:
+    x = np.concatenate([np.linspace(-3, 3, 997), 10 ** np.linspace(-8, 2, 500), -(10 ** np.linspace(-8, 2, 500))])
+    x = np.concatenate([x, [0.0, 1.0, -1.0, np.sqrt(2) - 1, np.sqrt(2) + 1, np.nan]]).astype(dtype)[None]
+    graph = {
+        "arctan": a.arctangent(CLOSE),
+        "sinh": a.hyperbolic_sine(CLOSE),
+        "cosh": a.hyperbolic_cosine(CLOSE),
+        "tanh": a.hyperbolic_tangent(CLOSE),
+    }
+    with np.errstate(over="ignore"):
+        x = x[:, np.abs(x[0]) < 80] if dtype == "float32" else x
+        own = on_cpu(plan(graph, x.itemsize), {"close": x})
+        for name, found in own.items():
+            np.testing.assert_allclose(found, getattr(np, name)(x), rtol=2e-15 if dtype == "float64" else 1e-6)
+    assert same_bytes(own, on_device(plan(graph, x.itemsize), {"close": x}))
+
+
 def test_a_session_begins_at_its_first_bar_also_if_that_has_no_price_or_the_series_has_gaps() -> None:
     close = np.array([1.0, 2.0, np.nan, 4.0, 5.0, 6.0])
     session = np.array([np.nan, 1.0, 2.0, 2.0, np.nan, 3.0])
