@@ -28,6 +28,7 @@ GOALS: dict[str, tuple[float, float]] = {
 }
 PARAMS: dict[str, dict[str, Any]] = {
     "rolling": {"period": PERIOD, "statistic": "std"},
+    "rolling_quantile": {"period": PERIOD, "between": "nearest_rank"},
     "candlestick": {"pattern": "engulfing"},
     "rolling_pair": {"period": PERIOD, "statistic": "correlation"},
 }
@@ -60,6 +61,7 @@ def bars(*shape: int) -> dict[str, NDArray[np.float64]]:
         "close": close,
         "benchmark": low,
         "volume": 1e6 + random.random(shape),
+        "session": np.zeros(shape) + np.arange(shape[-1]) // 78,
     }
 
 

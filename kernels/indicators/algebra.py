@@ -5,8 +5,9 @@ graph. `plan.py` turns the nodes of some outputs into a program, which `program_
 `program_gpu.py` on a GPU, with the same bytes.
 
 The primitives are arithmetic bar by bar, whose operands may be earlier bars (`lag`), and loops: `mean`, `deviation`,
-`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `spread`, a mean distance; `scan`,
-y <- a y + b from bar to bar; `ratchet` and `sar`, whose states go through comparisons. All else is written in these.
+`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `spread`, a mean distance; `fir`, a
+sum with weights; `quantile` and `count_below`, which go by the order of a window's bars; `scan`, y <- a y + b from bar
+to bar; `ratchet` and `sar`, whose states go through comparisons. All else is written in these.
 
 Before a row there is nothing: NaN. A comparison is 1 or 0, and 0 where an operand is NaN.
 """
@@ -143,6 +144,48 @@ def exp(x: Node) -> Node:
     return Node("exp", (x,))
 
 
+# atan(x) / x in powers of x^2 for |x| <= tan(pi / 8), interpolated at Chebyshev's nodes: good to 1.3e-18.
+_ATAN = (
+    1.0, -0.3333333333333312, 0.19999999999940893, -0.14285714279250245, 0.11111110744919658, -0.09090896809064027,
+    0.07692045330902225, -0.06662951813629191, 0.05846878297330872, -0.05035102456601552, 0.03796525745386593,
+    -0.017805397205419446,
+)  # fmt: skip
+_SINH = tuple(1 / math.factorial(power) for power in range(1, 18, 2))  # Taylor: 8e-18 of it is left out at 1
+
+
+def _polynomial(x: Node, coefficients: Sequence[float]) -> Node:
+    """c0 + c1 x + c2 x^2 ... by Horner's rule."""
+    y = node(coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        y = y * x + coefficient
+    return y
+
+
+def arctangent(x: Node) -> Node:
+    """The angle, in radians, whose tangent is a series; by + - * / alone, so that it has the same bytes everywhere."""
+    size = absolute(x)
+    steep, middling = size > math.sqrt(2) + 1, size > math.sqrt(2) - 1
+    turned = where(steep, -1 / size, where(middling, (size - 1) / (size + 1), size))
+    base = where(steep, math.pi / 2, where(middling, math.pi / 4, 0))
+    angle = base + turned * _polynomial(turned * turned, _ATAN)
+    return where(x < 0, -angle, angle)
+
+
+def hyperbolic_sine(x: Node) -> Node:
+    """(e^x - e^-x) / 2; near 0 by Taylor's series."""
+    return where(absolute(x) < 1, x * _polynomial(x * x, _SINH), (exp(x) - exp(-x)) / 2)
+
+
+def hyperbolic_cosine(x: Node) -> Node:
+    return (exp(x) + exp(-x)) / 2
+
+
+def hyperbolic_tangent(x: Node) -> Node:
+    """sinh / cosh; away from 0, 1 - 2 / (e^2|x| + 1) with the sign of x."""
+    far = 1 - 2 / (exp(2 * absolute(x)) + 1)
+    return where(absolute(x) < 1, hyperbolic_sine(x) / hyperbolic_cosine(x), where(x < 0, -far, far))
+
+
 def floor(x: Node) -> Node:
     """The greatest integer that is not above a series."""
     return Node("floor", (x,))
@@ -262,10 +305,73 @@ def mean_deviation(x: Node, middle: Node, period: int) -> Node:
     return Node("spread", (x, middle), (period,), delay=period - 1)
 
 
+def weighted_sum(x: Node, weights: Sequence[float]) -> Node:
+    """The sum of the last bars times one weight each, the newest bar's first; added from the newest to the oldest."""
+    return Node("fir", (x,), tuple(weights), delay=len(weights) - 1)
+
+
+def order_statistic(x: Node, period: int, place: int, fraction: float = 0.0) -> Node:
+    """The number at a place, from 0 on, among the last `period` bars in ascending order.
+
+    With a `fraction`, so far on the way from there to the next. NaN while one of the bars is.
+    """
+    return Node("quantile", (x,), (period, place, fraction), delay=period - 1)
+
+
+def quantile(x: Node, period: int, share: float) -> Node:
+    """The number below which a `share`, 0 to 1, of the last `period` bars lies, on the straight line between two."""
+    place = share * (period - 1)
+    return order_statistic(x, period, math.floor(place), place - math.floor(place))
+
+
+def count_below(x: Node, period: int, with_equal: bool = False) -> Node:
+    """How many of the `period` bars before this one are below it, and with `with_equal` how many are at most it."""
+    counted = Node("count_below", (x,), (period, int(with_equal)), delay=period)
+    return shown_with(counted, highest(x, period + 1))
+
+
+def central_moments(x: Node, period: int) -> tuple[Node, Node, Node]:
+    """The second, third and fourth power of the distance from the mean of the last `period` bars, each summed.
+
+    Two windows are joined by Pebay's formulas (2008), which subtract no large sums. Means are kept as differences to
+    the newest bar, so that the accuracy does not depend on how far the bars are from 0.
+    """
+
+    def joined(newer: Window, older: Window, at: int, bars: int) -> Window:
+        (mean_a, two_a, three_a, four_a), (mean_b, two_b, three_b, four_b), n = newer, older, at + bars
+        apart = mean_b + (lag(x, at) - x) - mean_a
+        step = apart / n
+        square = step * step
+        across = apart * step * (at * bars)
+        return (
+            mean_a + bars * step,
+            two_a + two_b + across,
+            three_a + three_b + (across * step * (at - bars) + 3 * step * (at * two_b - bars * two_a)),
+            four_a
+            + four_b
+            + (
+                across * square * (at * at - at * bars + bars * bars)
+                + 6 * square * (at * at * two_b + bars * bars * two_a)
+                + 4 * step * (at * three_b - bars * three_a)
+            ),
+        )
+
+    none = x - x
+    _, two, three, four = _doubled((none, none, none, none), period, joined)
+    return two, three, four
+
+
 def efficiency(x: Node, period: int) -> Node:
     """The change over `period` bars relative to the sum of all changes; 1 where nothing changed (Kaufman 1995)."""
     moved, way = absolute(change(x, period)), sum_over(absolute(change(x)), period)
     return shown_with(where(way <= moved, 1, moved / way), way)
+
+
+def momentum_balance(x: Node, period: int) -> Node:
+    """Gains less losses relative to both, by plain sums of `period` changes: -1 to 1, 0 where nothing moved."""
+    step = change(x)
+    gains, losses = (sum_over(maximum(side, 0), period) for side in (step, -step))
+    return ratio(gains - losses, gains + losses, 0)
 
 
 def after(x: Node, bars: int) -> Node:
@@ -321,6 +427,11 @@ def ema(x: Node, period: int, convention: str = "talib", late: int = 0) -> Node:
     """
     law = ema_recurrence(period, convention)
     return _follow(x, law.beta, law.warm, late)
+
+
+def smoothed(x: Node, alpha: float, warm: int, late: int = 0) -> Node:
+    """The exponential average of an alpha, from the mean of the first `warm` bars, as `ema`."""
+    return _follow(x, 1 - alpha, warm, late)
 
 
 def rma(x: Node, period: int, late: int = 0) -> Node:
@@ -383,9 +494,19 @@ def ratchet(bound: Node, x: Node) -> Node:
     return Node("ratchet", (bound, x))
 
 
-def parabolic(high: Node, low: Node, step: float, most: float) -> Node:
-    """Wilder's parabolic stop and reverse (Wilder 1978), from the second bar of a run on; a NaN begins anew."""
-    return Node("sar", (high, low), (step, most), delay=1)
+Pace = tuple[float, float, float]  # of a parabolic stop: at first, what an extreme adds, and at most
+
+
+def parabolic(
+    high: Node, low: Node, rising: Pace, falling: Pace, apart: float = 0.0, start: float = 0.0, signed: bool = False
+) -> Node:
+    """Wilder's parabolic stop and reverse (Wilder 1978), from the second bar of a run on; a NaN begins anew.
+
+    At a turn the stop is moved away from the bars by its share `apart`. A run starts on the long side with the stop
+    `start` if that is above 0, on the short side with -`start` if it is below. With `signed` the stop of a short
+    position is shown as a negative number.
+    """
+    return Node("sar", (high, low), (*rising, *falling, apart, start, float(signed)), delay=1)
 
 
 def covariance(x: Node, y: Node, period: int) -> Node:

@@ -1,6 +1,7 @@
 """Declared indicators: averages, and bands that are drawn over prices."""
 
 import math
+from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -118,14 +119,60 @@ def zlma(close: Node, *, period: TwoBars) -> Outputs:
 def kama(close: Node, *, period: TwoBars = 10, fast: Bars = 2, slow: Bars = 30) -> Outputs:
     quick, idle = 2 / (fast + 1), 2 / (slow + 1)
     pace = a.efficiency(close, period) * (quick - idle) + idle
-    alpha = pace * pace
+    return _adaptive(close, pace * pace, a.lag(close, 1))
+
+
+def _adaptive(close: Node, alpha: Node, before: Node) -> Node:
+    """y <- (1 - alpha) y + alpha close from a number at the first bar of a run of alphas."""
     run = a.run_length(alpha)
     moved = alpha * close
-    first = (1 - alpha) * a.lag(close, 1) + moved
+    first = (1 - alpha) * before + moved
     gone = a.missing(alpha)
     begins = a.either(gone, run <= 1)
     factor = a.where(begins, 0, 1 - alpha)
     return a.shown_with(a.scan(factor, a.where(gone, 0, a.where(run <= 1, first, moved))), alpha)
+
+
+@indicator(
+    "Chande's variable index dynamic average: alpha = 2 / (period + 1) times the absolute momentum oscillator of "
+    "`pace_period` changes, 0 to 1, by plain sums (Chande and Kroll 1994). It starts from the mean of the closes "
+    "before the first oscillator. Chande's article of 1992 has a ratio of deviations in its place.",
+    vidya=_AVERAGE,
+)
+def vidya(
+    close: Node,
+    *,
+    period: Bars = 14,
+    pace_period: Annotated[TwoBars, Field(description="changes that the momentum oscillator sums")] = 14,
+) -> Outputs:
+    pace = a.absolute(a.momentum_balance(close, pace_period))
+    alpha = 2 / (period + 1) * pace
+    return _adaptive(close, alpha, a.lag(a.mean(close, pace_period), 1))
+
+
+@indicator(
+    "Arnaud Legoux average: weights by a bell curve whose middle lies `offset` of the way from the oldest bar to the "
+    "newest and whose deviation is period / sigma bars (Legoux and Kouzis-Loukas 2009).",
+    alma=_AVERAGE,
+)
+def alma(
+    close: Node,
+    *,
+    period: Annotated[int, Field(ge=1, le=1000)] = 9,
+    offset: Annotated[
+        float, Field(ge=0, le=1, description="0: the oldest bar weighs most. 1: the newest does.")
+    ] = 0.85,
+    sigma: Annotated[float, Field(ge=0.1, le=100, description="the higher, the fewer bars weigh")] = 6.0,
+) -> Outputs:
+    return a.weighted_sum(close, _bell(period, offset, sigma))
+
+
+def _bell(period: int, offset: float, sigma: float) -> list[float]:
+    """The weights of an `alma` from the newest bar on; in decimals, so that they are the same on every machine."""
+    middle, spread = Decimal(offset) * (period - 1), Decimal(period) / Decimal(sigma)
+    ages = (period - 1 - middle - bar for bar in range(period))
+    weights = [(-(age * age) / (2 * spread * spread)).exp() for age in ages]
+    return [float(weight / sum(weights)) for weight in weights]
 
 
 @indicator(
@@ -296,7 +343,48 @@ def parabolic_sar(
         raise refuse(
             "/params/acceleration", f"acceleration should be at most maximum, got {acceleration} and {maximum}"
         )
-    return a.parabolic(high, low, acceleration, maximum)
+    pace = (acceleration, acceleration, maximum)
+    return a.parabolic(high, low, pace, pace)
+
+
+@indicator(
+    "Parabolic stop and reverse with a pace of its own for each side, a first stop, and a distance at turns; of a pace "
+    "above its maximum the maximum counts.",
+    parabolic_sar_extended="the stop, as a negative number while it lies above the bars",
+    same_as=[
+        talib(
+            "SAREXT", start="startvalue", apart="offsetonreverse", first_up="accelerationinitlong",
+            step_up="accelerationlong", maximum_up="accelerationmaxlong", first_down="accelerationinitshort",
+            step_down="accelerationshort", maximum_down="accelerationmaxshort",
+        ),
+    ],
+    example={"apart": 0.01, "first_up": 0.03, "step_down": 0.04, "maximum_down": 0.1},
+)  # fmt: skip
+def parabolic_sar_extended(
+    high: Node,
+    low: Node,
+    *,
+    start: Annotated[
+        float,
+        Field(ge=-1e300, le=1e300, description="first stop: above 0, below the bars; below 0, above them; 0, Wilder's"),
+    ] = 0.0,
+    apart: Annotated[
+        float, Field(ge=0, le=1, description="share by which a turn moves the stop away from the bars")
+    ] = 0.0,
+    first_up: Annotated[float, Field(ge=0, le=1, description="pace at first while the stop is below the bars")] = 0.02,
+    step_up: Annotated[float, Field(ge=0, le=1, description="what each higher high adds to it")] = 0.02,
+    maximum_up: Annotated[float, Field(ge=0, le=1, description="that pace at most")] = 0.2,
+    first_down: Annotated[
+        float, Field(ge=0, le=1, description="pace at first while the stop is above the bars")
+    ] = 0.02,
+    step_down: Annotated[float, Field(ge=0, le=1, description="what each lower low adds to it")] = 0.02,
+    maximum_down: Annotated[float, Field(ge=0, le=1, description="that pace at most")] = 0.2,
+) -> Outputs:
+    rising, falling = (
+        (min(first, most), min(step, most), most)
+        for first, step, most in ((first_up, step_up, maximum_up), (first_down, step_down, maximum_down))
+    )
+    return a.parabolic(high, low, rising, falling, apart, start, signed=True)
 
 
 @indicator(

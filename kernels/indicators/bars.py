@@ -40,4 +40,5 @@ BARS: dict[str, list[float]] = {
     "close": CLOSE,
     "benchmark": OPEN,
     "volume": [float(volume) for volume in VOLUME],
+    "session": [float(bar // 10) for bar in range(48)],
 }

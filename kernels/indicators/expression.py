@@ -30,7 +30,7 @@ MOST_NODES = 64
 MOST_OUTPUTS = 16
 MOST_STEPS = 4096  # of the program: a window of n bars is log2 n of them
 MOST_KEPT = 16_000_000  # numbers that a core keeps: a chunk of each step, and what is looked back to
-INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "a", "b", "c", "d", "e", "f", "g", "h")
+INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "session", "a", "b", "c", "d", "e", "f", "g", "h")
 
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 _Expression = Annotated[Any, Field(description="a name, a number, or an object with `op` and its fields")]
@@ -123,6 +123,10 @@ _FUNCTIONS: dict[str, _Function] = {
     "sqrt": _one(a.root),
     "log": _one(a.log),
     "exp": _one(a.exp),
+    "atan": _one(a.arctangent),
+    "sinh": _one(a.hyperbolic_sine),
+    "cosh": _one(a.hyperbolic_cosine),
+    "tanh": _one(a.hyperbolic_tangent),
     "floor": _one(a.floor),
     "ceil": _one(lambda of: -a.floor(-of)),
     "not": _one(lambda of: a.where(of, 0, 1)),
@@ -362,7 +366,12 @@ _TWINS = (
         _twin(function, "close", op=op, of="close")
         for function, op in (
             ("SQRT", "sqrt"), ("LN", "log"), ("EXP", "exp"), ("FLOOR", "floor"), ("CEIL", "ceil"), ("CUMSUM", "total"),
+            ("ATAN", "atan"), ("SINH", "sinh"), ("COSH", "cosh"), ("TANH", "tanh"),
         )
+    ),
+    _twin(
+        "LINEARREG_ANGLE", "close",
+        op="mul", a={"op": "atan", "of": {"op": "linear_regression.slope", "period": 14}}, b=57.29577951308232,
     ),
     _twin("LOG10", "close", op="div", a={"op": "log", "of": "close"}, b=2.302585092994046),
 )  # fmt: skip

@@ -45,6 +45,7 @@ INPUTS = {
     "close": "closing prices",
     "volume": "volumes",
     "benchmark": "another series to compare with",
+    "session": "a number that changes at the first bar of a session, such as the day; NaN for no change",
 }
 # What a parameter is where its declaration does not say it.
 _PARAMS = {

@@ -41,7 +41,8 @@ __device__ __forceinline__ REAL beyond(REAL stop, REAL top, REAL bottom, REAL h,
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-sar(const REAL* high, const REAL* low, i64 rows, i64 time, REAL step, REAL most, REAL nan, REAL* out) {
+sar(const REAL* high, const REAL* low, i64 rows, i64 time, REAL first_up, REAL step_up, REAL most_up, REAL first_down,
+    REAL step_down, REAL most_down, REAL apart, REAL start, REAL with_sign, REAL nan, REAL* out) {
     i64 row = (i64)blockIdx.x * THREADS + threadIdx.x;
     if (row >= rows) return;
     i32 bars = 0;
@@ -57,10 +58,10 @@ sar(const REAL* high, const REAL* low, i64 rows, i64 time, REAL step, REAL most,
             if (bars == 1) {
                 // Down if the low falls, and more than the high rises.
                 REAL fall = bottom - l, rise = h - top;
-                up = !(fall > 0 && rise < fall);
-                stop = up ? bottom : top;
+                up = !(start < 0 || (start == 0 && fall > 0 && rise < fall));
+                stop = start != 0 ? (up ? start : -start) : up ? bottom : top;
                 extreme = up ? h : l;
-                pace = step;
+                pace = up ? first_up : first_down;
                 bars = 2;
                 top = h;
                 bottom = l;
@@ -68,19 +69,21 @@ sar(const REAL* high, const REAL* low, i64 rows, i64 time, REAL step, REAL most,
             if (up ? l <= stop : h >= stop) {
                 up = !up;
                 stop = beyond(extreme, top, bottom, h, l, up);
+                if (apart != 0) stop = up ? stop - stop * apart : stop + stop * apart;
                 shown = stop;
-                pace = step;
+                pace = up ? first_up : first_down;
                 extreme = up ? h : l;
             } else {
                 shown = stop;
                 if (up ? h > extreme : l < extreme) {
                     extreme = up ? h : l;
+                    REAL step = up ? step_up : step_down, most = up ? most_up : most_down;
                     pace = pace + step < most ? pace + step : most;
                 }
             }
             stop = beyond(stop + pace * (extreme - stop), top, bottom, h, l, up);
         }
-        out[i] = shown;
+        out[i] = with_sign != 0 && !up ? -shown : shown;
         top = h;
         bottom = l;
     }

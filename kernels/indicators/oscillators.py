@@ -11,10 +11,11 @@ from warpdesk_server.kernels.indicators.volatility import range_of
 from warpdesk_server.kernels.problems import refuse
 
 Start = Annotated[
-    Literal["talib", "plain"],
+    Literal["talib", "plain", "tradingview"],
     Field(
         description="talib: the fast average starts so late that both have their first number at the same bar, and "
-        "outputs are shown from the first bar that has all. plain: each average starts as soon as it can."
+        "outputs are shown from the first bar that has all. plain: each average starts as soon as it can. tradingview: "
+        "exponential averages start from the first price."
     ),
 ]
 Average = Annotated[Literal["ema", "sma"], Field(description="exponential or simple averages")]
@@ -27,6 +28,8 @@ def _averages(x: Node, fast: int, slow: int, kind: str, convention: str = "plain
     require_below(fast, slow)
     if kind == "sma":
         return a.mean(x, fast), a.mean(x, slow)
+    if convention == "tradingview":
+        return a.ema(x, fast, convention), a.ema(x, slow, convention)
     return a.ema(x, fast, late=slow - fast if convention == "talib" else 0), a.ema(x, slow)
 
 
@@ -44,6 +47,10 @@ def _averages(x: Node, fast: int, slow: int, kind: str, convention: str = "plain
             "MACDEXT", fast="fastperiod", slow="slowperiod", signal="signalperiod", outputs=_MACD,
             fixed={"convention": "talib", "average": "sma"},
         ),
+        talib(
+            "MACDFIX", signal="signalperiod", outputs=_MACD,
+            fixed={"convention": "talib", "average": "fixed", "fast": 12, "slow": 26},
+        ),
     ],
     example={"fast": 6, "slow": 13, "signal": 5},
 )  # fmt: skip
@@ -53,12 +60,25 @@ def macd(
     fast: Bars = 12,
     slow: TwoBars = 26,
     signal: Bars = 9,
-    average: Average = "ema",
+    average: Annotated[
+        Literal["ema", "sma", "fixed"],
+        Field(
+            description="exponential or simple averages. fixed: exponential ones of alpha 0.15 and 0.075, which Appel "
+            "uses for fast 12 and slow 26."
+        ),
+    ] = "ema",
     convention: Start = "talib",
 ) -> Outputs:
     quick, idle = _averages(close, fast, slow, average, convention)
+    if average == "fixed":
+        if (fast, slow) != (12, 26) or convention == "tradingview":
+            given = f"{fast} and {slow}, {convention}"
+            raise refuse("/params/average", f"fixed averages are for fast 12 and slow 26, talib or plain, got {given}")
+        late = slow - fast if convention == "talib" else 0
+        quick, idle = a.smoothed(close, 0.15, fast, late), a.smoothed(close, 0.075, slow)
     line = quick - idle
-    smooth = a.ema(line, signal) if average == "ema" else a.mean(line, signal)
+    start = "tradingview" if convention == "tradingview" else "talib"
+    smooth = a.mean(line, signal) if average == "sma" else a.ema(line, signal, start)
     shown = a.shown_with(line, smooth) if convention == "talib" else line
     return {"macd": shown, "signal": smooth, "histogram": line - smooth}
 
@@ -123,8 +143,11 @@ def roc(
     *,
     period: Bars = 10,
     form: Annotated[
-        Literal["percent", "fraction", "ratio", "ratio100"],
-        Field(description="percent: 100 (c / c' - 1). fraction: (c - c') / c'. ratio: c / c'. ratio100: 100 c / c'."),
+        Literal["percent", "fraction", "ratio", "ratio100", "log"],
+        Field(
+            description="percent: 100 (c / c' - 1). fraction: (c - c') / c'. ratio: c / c'. ratio100: 100 c / c'. "
+            "log: ln(c / c'), NaN where that has none."
+        ),
     ] = "percent",
 ) -> Outputs:
     before = a.lag(close, period)
@@ -134,6 +157,7 @@ def roc(
         "fraction": (close - before) / before,
         "ratio": quotient,
         "ratio100": quotient * 100,
+        "log": a.log(quotient),
     }
     return a.where(a.equal(before, 0), 0, rate[form])
 
@@ -345,12 +369,15 @@ def directional_movement(high: Node, low: Node, *, period: TwoBars = 14) -> Outp
     return {"plus": plus, "minus": minus}
 
 
-def _directions(high: Node, low: Node, close: Node, period: int) -> tuple[Node, Node, Node]:
+def _directions(high: Node, low: Node, close: Node, period: int, convention: str = "talib") -> tuple[Node, Node, Node]:
     """+DI, -DI and DX."""
     plus, minus = _movements(high, low)
     reach = range_of(high, low, close)
-    run = a.run_length(plus + reach)
-    up, down, way = (a.wilder_sum(x, period, period - 1, period, run) for x in (plus, minus, reach))
+    if convention == "tradingview":
+        up, down, way = (a.rma(a.shown_with(x, plus + reach), period) for x in (plus, minus, reach))
+    else:
+        run = a.run_length(plus + reach)
+        up, down, way = (a.wilder_sum(x, period, period - 1, period, run) for x in (plus, minus, reach))
     plus_di, minus_di = a.ratio(100 * up, way, 0), a.ratio(100 * down, way, 0)
     return plus_di, minus_di, a.ratio(100 * a.absolute(plus_di - minus_di), plus_di + minus_di, 0)
 
@@ -362,14 +389,30 @@ def _directions(high: Node, low: Node, close: Node, period: int) -> tuple[Node, 
     minus_di="-DI: the same of downward movement",
     dx="100 |+DI - -DI| / (+DI + -DI)",
     same_as=[
-        talib("ADX", period="timeperiod", outputs=("real", None, None, None)),
-        talib("PLUS_DI", period="timeperiod", outputs=(None, "real", None, None)),
-        talib("MINUS_DI", period="timeperiod", outputs=(None, None, "real", None)),
-        talib("DX", period="timeperiod", outputs=(None, None, None, "real")),
+        talib(function, period="timeperiod", outputs=outputs, fixed={"convention": "talib"})
+        for function, outputs in (
+            ("ADX", ("real", None, None, None)),
+            ("PLUS_DI", (None, "real", None, None)),
+            ("MINUS_DI", (None, None, "real", None)),
+            ("DX", (None, None, None, "real")),
+        )
     ],
 )
-def adx(high: Node, low: Node, close: Node, *, period: TwoBars = 14) -> Outputs:
-    plus_di, minus_di, dx = _directions(high, low, close, period)
+def adx(
+    high: Node,
+    low: Node,
+    close: Node,
+    *,
+    period: TwoBars = 14,
+    convention: Annotated[
+        Literal["talib", "tradingview"],
+        Field(
+            description="talib: movements and range by Wilder's sums, from those of the first period - 1 bars. "
+            "tradingview: by Wilder's averages, from the mean of `period` bars."
+        ),
+    ] = "talib",
+) -> Outputs:
+    plus_di, minus_di, dx = _directions(high, low, close, period, convention)
     return {"adx": a.rma(dx, period), "plus_di": plus_di, "minus_di": minus_di, "dx": dx}
 
 

@@ -24,8 +24,12 @@ MAPS = (
 )  # fmt: skip
 # On the CPU: three such steps in one, over the last 8 bars (with_eights). Then the loops over a series.
 EIGHTS = ("add_8", "max_8", "min_8")
-LOOPS = ("mean", "deviation", "cutler", "spread", "follow", "strength", "scan", "ratchet", "sar")
+LOOPS = (
+    "mean", "deviation", "cutler", "spread", "fir", "quantile", "count_below", "follow", "strength", "scan", "ratchet",
+    "sar",
+)  # fmt: skip
 WINDOWS = ("mean", "deviation", "cutler")
+BARS_READ = ("spread", "fir", "quantile", "count_below")  # they read every bar of the window
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,24 @@ class Program:
     @property
     def work(self) -> float:
         """The elementary steps of the program for each bar, weighed by what they were measured to take."""
-        return sum(step.values[0] / 8 if step.op == "spread" else _WORK.get(step.op, 0.25) for step in self.steps)
+        return sum(_work(step) for step in self.steps)
 
 
 # In units of an EMA's bar.
 _WORK = {"mean": 1.0, "deviation": 2.0, "cutler": 2.0, "follow": 1.0, "strength": 2.0, "scan": 1.5}
+
+
+def _work(step: Step) -> float:
+    if step.op in ("spread", "count_below", "fir"):
+        return bars_read(step) / 8
+    if step.op == "quantile":
+        return 7 + step.values[0] / 8
+    return _WORK.get(step.op, 0.25)
+
+
+def bars_read(step: Step) -> int:
+    """How many bars before the current one a loop over the bars of a window reads."""
+    return len(step.values) if step.op == "fir" else int(step.values[0])
 
 
 class TooManySteps(ValueError):
@@ -197,8 +214,8 @@ def _read_back(step: Step) -> int:
     """The bars before the current ones that a loop reads of its operand."""
     if step.op in WINDOWS:
         return 2 * int(step.values[0]) + 1
-    if step.op == "spread":
-        return int(step.values[0])
+    if step.op in BARS_READ:
+        return bars_read(step)
     if step.op in EIGHTS:
         return 8
     return 1 if step.op in ("follow", "strength") else 0
@@ -293,6 +310,6 @@ class _Builder:
         if step.op == "follow":
             tiles = look_back(step.law, self._itemsize)
             return (tiles + -(-step.law.settled // TILE) + 2) * TILE if tiles else None
-        if step.op == "spread":
-            return int(step.values[0])
+        if step.op in BARS_READ:
+            return bars_read(step)
         return None if step.op in LOOPS else 0

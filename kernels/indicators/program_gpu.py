@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.indicators import recurrence_gpu, windows_gpu
-from warpdesk_server.kernels.indicators.plan import MAPS, Operand, Program, Step
+from warpdesk_server.kernels.indicators.plan import MAPS, Operand, Program, Step, bars_read
 from warpdesk_server.kernels.indicators.recurrence import SEGMENTS
 from warpdesk_server.kernels.indicators.recurrence_gpu import Place
 from warpdesk_server.kernels.indicators.series import Series
@@ -17,6 +17,7 @@ from warpdesk_server.kernels.indicators.stages import GLOBAL, Stage, Stages, sta
 from warpdesk_server.kernels.indicators.windows import WHOLE, share
 
 _THREADS = 256
+_LEAST_BARS = 256  # that a warp shows of a row, so that it has not mostly bars before them to order
 
 
 def run(program: Program, given: Mapping[str, Series]) -> list[Any]:
@@ -95,7 +96,11 @@ class _Run:
                 "map.cu", "spread", blocks, _THREADS, series.prices, *args, share(period, series.dtype), series.nan, out
             )
             return
-        if step.op == "mean":
+        if step.op in ("fir", "count_below"):
+            self._over_bars(series, step, out)
+        elif step.op == "quantile":
+            self._quantile(series, step, out)
+        elif step.op == "mean":
             windows_gpu.means(series, int(step.values[0]), WHOLE, out)
         elif step.op == "deviation":
             windows_gpu.deviations(series, int(step.values[0]), out)
@@ -105,6 +110,23 @@ class _Run:
             recurrence_gpu.averages(series, step.law, Place(), out)
         else:
             recurrence_gpu.strengths(series, step.law, step.values[-1], Place(), out)
+
+    def _over_bars(self, series: Series, step: Step, out: Any) -> None:
+        weights = series.device.to_device(np.array(step.values, series.dtype))
+        own = (weights,) if step.op == "fir" else (np.int32(step.values[1]),)
+        args = series.prices, np.int64(series.size), np.int64(series.time), np.int32(bars_read(step)), *own, series.nan
+        series.launch("order.cu", step.op, -(-series.size // _THREADS), _THREADS, *args, out)
+
+    def _quantile(self, series: Series, step: Step, out: Any) -> None:
+        period, place, fraction = step.values
+        each = max(int(period), _LEAST_BARS)
+        parts = -(-series.time // each)
+        series.launch(
+            "order.cu", "quantile", series.rows * parts, 32,
+            *(series.prices, np.int64(series.time), np.int64(parts), np.int32(each), np.int32(period), np.int32(place)),
+            *(series.real(fraction), series.nan, out),
+            shared=4 * int(period),
+        )  # fmt: skip
 
     def _machine(self, step: Step, out: Any) -> None:
         series = self._like

@@ -26,6 +26,7 @@ from warpdesk_server.kernels.indicators.lanes import (
     after_1,
     after_2,
     after_4,
+    before_1,
     keep_alive,
     load,
     moved,
@@ -38,7 +39,18 @@ from warpdesk_server.kernels.indicators.lanes import (
     where_differs,
     where_equal,
 )
-from warpdesk_server.kernels.indicators.plan import EIGHTS, LOOPS, MAPS, WINDOWS, Operand, Program, Step, with_eights
+from warpdesk_server.kernels.indicators.plan import (
+    BARS_READ,
+    EIGHTS,
+    LOOPS,
+    MAPS,
+    WINDOWS,
+    Operand,
+    Program,
+    Step,
+    bars_read,
+    with_eights,
+)
 from warpdesk_server.kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE, look_back, negligible
 from warpdesk_server.kernels.indicators.recurrence_loops import (
     GROUP_BARS,
@@ -61,13 +73,16 @@ ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, E
     len(MAPS)
 )
 ADD_8, MAX_8, MIN_8 = range(len(MAPS), len(CODES) - len(LOOPS))
-MEAN, DEVIATION, CUTLER, SPREAD, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(len(CODES) - len(LOOPS), len(CODES))
+MEAN, DEVIATION, CUTLER, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
+    len(CODES) - len(LOOPS), len(CODES)
+)
 # Columns of a program's table. An operand has a base: 0 for the registers, or a series of the caller's; a place from
 # there on; and whether it moves from bar to bar, which a constant does not. LAW is the row of the numbers of a loop,
 # END the step after a run of arithmetic steps, OUTSIDE whether an arithmetic step has a base that is the caller's.
 OP, TO_BASE, TO, A_BASE, A, A_MOVES, B_BASE, B, B_MOVES, C_BASE, C, C_MOVES, LAW, END, OUTSIDE = range(15)
 # Columns of the laws: integers, and numbers of the inputs' dtype, after which come the decays of recurrence_loops.
 PERIOD = WARM = 0
+PLACE = 1
 VALID, SETTLED, LOOK_BACK, LATE, OWN = 1, 2, 3, 4, 5  # OWN: how many there are
 SHARE = BETA = 0
 FLAT, WEIGHT, TINY, DECAYS = 1, 2, 3, 4
@@ -186,6 +201,76 @@ def _spread_range(x, middle, period, part, count, to, zero):  # type: ignore[no-
 
 
 @njit(error_model="numpy")
+def _fir_range(x, weights, period, count, to, zero):  # type: ignore[no-untyped-def]
+    """The last `period` bars times their weights, added from the newest to the oldest."""
+    zeros = spread(zero)
+    for i in range(0, count, LANES):
+        total = zeros
+        for k in range(period):
+            total = total + load(x, i - k) * spread(weights[k])
+        store(to, i, total)
+
+
+@njit(error_model="numpy")
+def _count_range(x, period, with_equal, count, to, zero, one):  # type: ignore[no-untyped-def]
+    """How many of the `period` bars before each are below it, or at most it."""
+    zeros, ones = spread(zero), spread(one)
+    for i in range(0, count, LANES):
+        now, total = load(x, i), zeros
+        for k in range(1, period + 1):
+            if with_equal:
+                total = total + where_at_most(load(x, i - k), now, ones, zeros)
+            else:
+                total = total + where_below(load(x, i - k), now, ones, zeros)
+        store(to, i, total)
+
+
+@njit(error_model="numpy")
+def _quantile_range(x, period, place, fraction, count, to, ordered, zero, one, nan):  # type: ignore[no-untyped-def]
+    """The number at a place among the last `period` bars in ascending order, or `fraction` of the way to the next.
+
+    The bars of the window are kept in `ordered`, ascending, with infinity for one that is missing: one leaves and one
+    comes at a time. Numbers are found exactly, so that no byte depends on the way. Zeros count as +0.
+    """
+    infinite, missing = one / zero, 0
+    for i in range(period + 2 * LANES):
+        ordered[i] = infinite
+    for k in range(1 - period, count):
+        now, old = x[k] + zero, infinite
+        if k > 0:
+            old = x[k - period]
+            if np.isnan(old):
+                old, missing = infinite, missing - 1
+        if np.isnan(now):
+            now, missing = infinite, missing + 1
+        _replaced(ordered, min(k + period, period), spread(old), spread(now), spread(-infinite))
+        if k >= 0:
+            shown = nan
+            if missing == 0:
+                shown = ordered[place]
+                if fraction > zero and ordered[place + 1] > shown:
+                    shown = shown + fraction * (ordered[place + 1] - shown)
+            to[k] = shown
+
+
+@njit(error_model="numpy")
+def _replaced(ordered, count, old, now, lowest):  # type: ignore[no-untyped-def]
+    """Take a number out of `count` ascending ones and put another in, eight places at a time and without branches.
+
+    What is left when `old` is gone is `left`; with `now` in its place, each is the middle one of itself, that before
+    it, and `now`.
+    """
+    here, early = load(ordered, 0), lowest
+    for j in range(0, count, LANES):
+        later = load(ordered, j + LANES)
+        left = where_below(here, old, here, before_1(here, later))
+        before = after_1(left, early)
+        before = where_below(before, now, now, before)
+        store(ordered, j, where_below(left, before, left, before))
+        here, early = later, left
+
+
+@njit(error_model="numpy")
 def _ratchet(bound, x, count, to, state, zero, one):  # type: ignore[no-untyped-def]
     """algebra.ratchet; the state is whether a run has begun, its last number, and the last of x."""
     begun, y, before = state[0] != zero, state[1], state[2]
@@ -198,9 +283,10 @@ def _ratchet(bound, x, count, to, state, zero, one):  # type: ignore[no-untyped-
 
 
 @njit(error_model="numpy")
-def _parabolic(high, low, count, to, step, most, state, zero, one, nan):  # type: ignore[no-untyped-def]
+def _parabolic(high, low, count, to, law, state, zero, one, nan):  # type: ignore[no-untyped-def]
     """algebra.parabolic; the state is the bars of the run (0, 1 or more), the side, the stop, the extreme, the pace,
-    and the last high and low."""
+    and the last high and low. `law` has the numbers of the node."""
+    apart, start, signed = law[6], law[7], law[8] != zero
     bars, side, stop, extreme, pace, top, bottom = state[0], state[1], state[2], state[3], state[4], state[5], state[6]
     for i in range(count):
         h, l = high[i], low[i]  # noqa: E741
@@ -213,21 +299,26 @@ def _parabolic(high, low, count, to, step, most, state, zero, one, nan):  # type
             if bars == one:
                 # Down if the low falls, and more than the high rises.
                 fall, rise = bottom - l, h - top
-                side = -one if fall > zero and rise < fall else one
-                stop, extreme, pace = (bottom, h, step) if side > zero else (top, l, step)
+                side = -one if start < zero or (start == zero and fall > zero and rise < fall) else one
+                stop, extreme, pace = (bottom, h, law[0]) if side > zero else (top, l, law[3])
+                if start != zero:
+                    stop = start if side > zero else -start
                 bars, top, bottom = one + one, h, l
             turned = l <= stop if side > zero else h >= stop
             if turned:
                 side, stop = -side, extreme
                 stop = _beyond(stop, top, bottom, h, l, side, zero)
+                if apart != zero:
+                    stop = stop - side * (stop * apart)
                 shown = stop
-                pace, extreme = step, h if side > zero else l
+                pace, extreme = (law[0], h) if side > zero else (law[3], l)
             else:
                 shown = stop
                 if (h > extreme) if side > zero else (l < extreme):
-                    extreme, pace = h if side > zero else l, min(pace + step, most)
+                    extreme, pace = (h, min(pace + law[1], law[2])) if side > zero else (l, min(pace + law[4], law[5]))
             stop = _beyond(stop + pace * (extreme - stop), top, bottom, h, l, side, zero)
-        to[i], top, bottom = shown, h, l
+        to[i] = -shown if signed and side < zero else shown
+        top, bottom = h, l
     state[0], state[1], state[2], state[3], state[4], state[5], state[6] = bars, side, stop, extreme, pace, top, bottom
 
 
@@ -477,10 +568,27 @@ def run_rows(  # type: ignore[no-untyped-def]
                         strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, size, out)
                 elif op == SPREAD:
                     _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
+                elif op == FIR:
+                    _fir_range(a, law_at, integers[law, PERIOD], count, to, zero)
+                elif op == QUANTILE:
+                    _quantile_range(
+                        a,
+                        integers[law, PERIOD],
+                        integers[law, PLACE],
+                        law_at[SHARE],
+                        count,
+                        to,
+                        scratch,
+                        zero,
+                        one,
+                        nan,
+                    )
+                elif op == COUNT_BELOW:
+                    _count_range(a, integers[law, PERIOD], integers[law, PLACE], count, to, zero, one)
                 elif op == RATCHET:
                     _ratchet(a, b, count, to, moved(far_at, 10 * law), zero, one)
                 elif op == SAR:
-                    _parabolic(a, b, count, to, law_at[BETA], law_at[FLAT], moved(far_at, 10 * law), zero, one, nan)
+                    _parabolic(a, b, count, to, law_at, moved(far_at, 10 * law), zero, one, nan)
                 elif op == SCAN:
                     for tile in range(0, count, TILE):
                         far[10 * law] = _scan_tile(
@@ -613,16 +721,24 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
     for index in range(len(rows) - 1, -1, -1):  # where each run of arithmetic ends
         until = until if rows[index][OP] <= MIN_8 else index
         rows[index][END] = until
+    width = max([DECAYS + SEGMENTS + STRIDES, *(len(step.values) for step in steps if step.op == "fir")])
     return _Layout(
         np.array(rows, np.int64).reshape(-1, OUTSIDE + 1),
         np.array(kept, np.int64).reshape(-1, 2),
         np.array([(series, place[step], out) for series, step, out in copies], np.int64).reshape(-1, 3),
         np.array([_integers(steps[index], constants.itemsize) for index in laws], np.int64).reshape(-1, OWN),
-        np.array([_numbers(steps[index], dtype) for index in laws], dtype).reshape(-1, DECAYS + SEGMENTS + STRIDES),
+        np.array([_numbers(steps[index], dtype, width) for index in laws], dtype).reshape(-1, width),
         constants,
         hidden,
         room,
-        max([SPACE, 3 * SEGMENTS, *(space_of(int(step.values[0])) for step in steps if step.op in WINDOWS)])
+        max(
+            [
+                SPACE,
+                3 * SEGMENTS,
+                *(space_of(int(step.values[0])) for step in steps if step.op in WINDOWS),
+                *(int(step.values[0]) + 2 * LANES for step in steps if step.op == "quantile"),
+            ]
+        )
         + 4 * LANES,
         chunk,
     )
@@ -666,20 +782,24 @@ def _up(bars: float) -> int:
 
 
 def _integers(step: Step, itemsize: int) -> list[int]:
-    if step.op in (*WINDOWS, "spread"):
+    if step.op in WINDOWS:
         return [int(step.values[0]), 0, 0, 0, 0]
+    if step.op in BARS_READ:
+        return [bars_read(step), int(step.values[1]) if step.op in ("quantile", "count_below") else 0, 0, 0, 0]
     if step.op in ("scan", "ratchet", "sar"):
         return [0] * OWN
     law = step.law
     return [law.warm, law.valid, law.settled, look_back(law, itemsize), law.late]
 
 
-def _numbers(step: Step, dtype: Any) -> list[Any]:
-    numbers = [0.0] * (DECAYS + SEGMENTS + STRIDES)
+def _numbers(step: Step, dtype: Any, width: int) -> list[Any]:
+    numbers: list[Any] = [0.0] * width
     if step.op in (*WINDOWS, "spread"):
         numbers[SHARE] = windows.share(int(step.values[0]), dtype)
-    elif step.op == "sar":
-        numbers[BETA], numbers[FLAT] = step.values
+    elif step.op in ("fir", "sar"):
+        numbers[: len(step.values)] = step.values
+    elif step.op == "quantile":
+        numbers[SHARE] = step.values[2]
     elif step.op in ("follow", "strength"):
         inclusive, strides = decays(step.law.beta, dtype)
         numbers[BETA], numbers[WEIGHT], numbers[TINY] = (
@@ -687,7 +807,7 @@ def _numbers(step: Step, dtype: Any) -> list[Any]:
             step.law.first,
             negligible(np.dtype(dtype).itemsize),
         )
-        numbers[DECAYS:] = [*inclusive, *strides]
+        numbers[DECAYS : DECAYS + SEGMENTS + STRIDES] = [*inclusive, *strides]
     if step.op in ("cutler", "strength"):
         numbers[FLAT] = step.values[-1]
     return numbers

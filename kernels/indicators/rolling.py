@@ -11,6 +11,9 @@ from warpdesk_server.kernels.indicators.indicator import Bars, Outputs, TwoBars,
 from warpdesk_server.kernels.params import EXACT
 from warpdesk_server.kernels.problems import refuse
 
+MOST_ORDERED = 10_000  # bars of a window whose order is kept, for which a block's shared memory has room
+Ordered = Annotated[int, Field(ge=2, le=MOST_ORDERED)]
+
 _TWINS = [
     talib("MAX", period="timeperiod", fixed={"statistic": "max"}),
     talib("MIN", period="timeperiod", fixed={"statistic": "min"}),
@@ -32,14 +35,25 @@ def rolling(
     *,
     period: TwoBars,
     statistic: Annotated[
-        Literal["mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation"],
+        Literal["mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation", "median", "skew", "kurtosis"],
         Field(
             description="std and var divide by period - ddof. zscore: (close - mean) / std, NaN where std is 0. "
-            "mean_deviation: the mean absolute distance from the mean."
+            "mean_deviation: the mean absolute distance from the mean. skew and kurtosis: the third and fourth moment "
+            "in deviations, the latter less 3; NaN where nothing moves."
         ),
     ],
-    ddof: Annotated[Literal[0, 1], EXACT, Field(description="degrees of freedom of std, var and zscore")] = 0,
+    ddof: Annotated[
+        Literal[0, 1],
+        EXACT,
+        Field(
+            description="degrees of freedom of std, var and zscore; 1 also corrects skew and kurtosis for small samples"
+        ),
+    ] = 0,
 ) -> Outputs:
+    if statistic in ("skew", "kurtosis"):
+        return _shape(close, period, statistic, ddof)
+    if statistic == "median":
+        return a.quantile(close, _ordered(period), 0.5)
     if statistic in ("min", "max"):
         return (a.lowest if statistic == "min" else a.highest)(close, period)
     if statistic == "sum":
@@ -55,6 +69,86 @@ def rolling(
     if statistic == "var":
         return spread * spread
     return spread if statistic == "std" else a.ratio(close - middle, spread)
+
+
+def _ordered(period: int) -> int:
+    """A period of which all bars are kept in order. Raises InvalidRequest above MOST_ORDERED."""
+    if period > MOST_ORDERED:
+        raise refuse("/params/period", f"period should be at most {MOST_ORDERED} for a median, got {period}")
+    return period
+
+
+def _shape(x: Node, n: int, statistic: str, ddof: int) -> Node:
+    """Skew or excess kurtosis, of the population or corrected as by Joanes and Gill (1998): G1 and G2."""
+    least = {"skew": 3, "kurtosis": 4}[statistic]
+    if ddof and n < least:
+        raise refuse("/params/period", f"period should be at least {least} for a {statistic} of ddof 1, got {n}")
+    two, three, four = a.central_moments(x, n)
+    if statistic == "skew":
+        correction = math.sqrt(n * (n - 1)) / (n - 2) if ddof else 1.0
+        return a.ratio(correction * math.sqrt(n) * three, two * a.root(two))
+    excess = a.ratio(n * four, two * two) - 3
+    return (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * excess + 6) if ddof else excess
+
+
+@indicator(
+    "Quantile: the number below which `percent` of the last `period` closes lie. 50 is the median; 95 is what pandas "
+    "calls the quantile 0.95.",
+    rolling_quantile="the quantile",
+    same_as=[talib("PERCENTILE", period="timeperiod", percent="percentile", fixed={"between": "nearest_rank"})],
+    example={"percent": 90.0},
+)
+def rolling_quantile(
+    close: Node,
+    *,
+    period: Ordered = 30,
+    percent: Annotated[float, Field(ge=0, le=100, description="percent of the closes")] = 50.0,
+    between: Annotated[
+        Literal["linear", "nearest_rank"],
+        Field(
+            description="linear: on the straight line between the closes at both sides, as NumPy and pandas. "
+            "nearest_rank: the lowest close that at least `percent` of them do not exceed, as TA-Lib."
+        ),
+    ] = "linear",
+) -> Outputs:
+    if between == "linear":
+        return a.quantile(close, period, percent / 100)
+    return a.order_statistic(close, period, max(0, math.ceil(percent * period / 100) - 1))
+
+
+@indicator(
+    "Percent rank: how many of the `period` closes before it the close exceeds, in percent.",
+    percent_rank="the rank, 0 to 100",
+    same_as=[talib("PERCENTRANK", period="timeperiod", fixed={"equal": "out"})],
+)
+def percent_rank(
+    close: Node,
+    *,
+    period: Bars = 30,
+    equal: Annotated[
+        Literal["out", "in"],
+        Field(description="out: equal closes do not count (TA-Lib). in: they count (TradingView)."),
+    ] = "out",
+) -> Outputs:
+    return 100 * a.count_below(close, period, equal == "in") / period
+
+
+@indicator(
+    "Highest and lowest close of the last `period` bars, and where they are; the newest of equal ones counts.",
+    highest="the highest close",
+    lowest="the lowest close",
+    highest_bar="the bar of the highest, counted from 0 at the first bar of the row",
+    lowest_bar="the bar of the lowest",
+    same_as=[talib("MINMAX", period="timeperiod", outputs=("max", "min", None, None))],
+)
+def extremes(close: Node, *, period: TwoBars = 30) -> Outputs:
+    bar = a.scan(a.node(1), a.node(1)) - 1
+    return {
+        "highest": a.highest(close, period),
+        "lowest": a.lowest(close, period),
+        "highest_bar": bar - a.since_highest(close, period),
+        "lowest_bar": bar - a.since_lowest(close, period),
+    }
 
 
 @indicator(
@@ -149,6 +243,52 @@ def swing_pivots(
         return a.where(is_one, middle, a.NOTHING)
 
     return {"high": pivot(high), "low": -pivot(-low)}
+
+
+@indicator(
+    "Fractals: a high above those of the `left` bars before it and of the `right` bars after it, and lows likewise; "
+    "shown at the bar that confirms it, `right` bars later (Williams 1995).",
+    high="100 where a high is confirmed, else 0",
+    low="100 where a low is confirmed, else 0",
+    same_as=[talib("FRACTAL", left="leftbars", right="rightbars", outputs=("swinghigh", "swinglow"))],
+)
+def fractal(
+    high: Node,
+    low: Node,
+    *,
+    left: Annotated[Bars, Field(description="bars before it")] = 2,
+    right: Annotated[Bars, Field(description="bars after it")] = 2,
+) -> Outputs:
+    def found(x: Node) -> Node:
+        middle, before, later = a.lag(x, right), a.lag(a.highest(x, left), right + 1), a.highest(x, right)
+        return a.shown_with(a.where(a.both(middle > before, middle > later), 100, 0), before + later)
+
+    return {"high": found(high), "low": found(-low)}
+
+
+@indicator(
+    "Threshold: whether the close is above a level. With a lower level to fall below, small moves do not count.",
+    state="1 from a close above `upper` to one below `lower`, else 0; at first 0",
+    up="1 at the bar at which the state becomes 1",
+    down="1 at the bar at which it becomes 0",
+    example={"upper": 90.0, "lower": 88.0},
+)
+def threshold(
+    close: Node,
+    *,
+    upper: Annotated[float, Field(ge=-1e300, le=1e300, description="the level to rise above")],
+    lower: Annotated[float, Field(ge=-1e300, le=1e300, description="the level to fall below, at most `upper`")],
+) -> Outputs:
+    if lower > upper:
+        raise refuse("/params/lower", f"lower should be at most upper, got {lower} and {upper}")
+    above = close > upper
+    state = a.latch(above, a.either(above, close < lower), first=0)
+    before = a.lag(state, 1)
+    return {
+        "state": a.shown_with(state, close),
+        "up": a.shown_with(a.both(state, a.opposite(before)), before + close),
+        "down": a.shown_with(a.both(before, a.opposite(state)), before + close),
+    }
 
 
 @indicator(

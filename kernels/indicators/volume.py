@@ -127,6 +127,18 @@ def vwap(high: Node, low: Node, close: Node, volume: Node) -> Outputs:
 
 
 @indicator(
+    "Average price weighed by volume since the first bar of the session.",
+    session_vwap="the average; NaN until something was traded in the session",
+)
+def session_vwap(high: Node, low: Node, close: Node, volume: Node, session: Node) -> Outputs:
+    traded = a.average(high, low, close) * volume
+    begins = a.where(a.missing(session), 0, a.opposite(a.equal(session, _last(session))))
+    kept = a.from_start(a.where(begins, 0, 1))
+    sums = [a.scan(kept, a.where(a.missing(traded), 0, x)) for x in (traded, volume)]
+    return a.shown_with(a.ratio(sums[0], sums[1]), traded)
+
+
+@indicator(
     "Williams' accumulation/distribution: the sum of how far closes lie from the true low where they rise, and from "
     "the true high where they fall.",
     wad="the sum",

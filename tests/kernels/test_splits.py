@@ -193,6 +193,7 @@ def _declared(operation: Operation) -> Callable[[Random], dict[str, Any]]:
             "close": close,
             "benchmark": close * (1 - 2 * reach),
             "volume": (1e6 * (1 + reach)).astype(close.dtype),
+            "session": np.sign(random.normal(0, 1, close.shape)).astype(close.dtype),
         }
         inputs = {given.name: bars[given.name] for given in operation.inputs}
         return {**operation.example.params, "nan_policy": policy, **inputs}
@@ -254,7 +255,18 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
 
 
 # Declared indicators run the same code: of them those whose programs have other loops, and several inputs.
-_TYPICAL = {"macd", "adx", "stochastic_rsi", "rolling", "cci", "obv", "keltner", "swing_pivots"}
+_TYPICAL = {
+    "macd",
+    "adx",
+    "stochastic_rsi",
+    "rolling",
+    "cci",
+    "obv",
+    "keltner",
+    "swing_pivots",
+    "alma",
+    "rolling_quantile",
+}
 SPLIT = [name for name in OPERATIONS if name in _TYPICAL or OPERATIONS[name] not in DECLARED]
 
 

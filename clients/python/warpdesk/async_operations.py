@@ -16,6 +16,7 @@ from warpdesk.operations import (
     AdrResult,
     AdxResult,
     AdxrResult,
+    AlmaResult,
     ApoResult,
     AroonResult,
     AtrResult,
@@ -44,9 +45,11 @@ from warpdesk.operations import (
     ElderRayResult,
     EmaResult,
     ExpressionResult,
+    ExtremesResult,
     FederatedAverageResult,
     ForceIndexResult,
     ForecastOscillatorResult,
+    FractalResult,
     GarmanKlassResult,
     HeikinAshiResult,
     HmaResult,
@@ -74,8 +77,10 @@ from warpdesk.operations import (
     NormResult,
     NviResult,
     ObvResult,
+    ParabolicSarExtendedResult,
     ParabolicSarResult,
     ParkinsonResult,
+    PercentRankResult,
     PpoResult,
     PviResult,
     PvoResult,
@@ -87,9 +92,11 @@ from warpdesk.operations import (
     RocResult,
     RogersSatchellResult,
     RollingPairResult,
+    RollingQuantileResult,
     RollingResult,
     RsiResult,
     SecureAggregationResult,
+    SessionVwapResult,
     ShamirReconstructResult,
     ShamirShareResult,
     SmaResult,
@@ -101,6 +108,7 @@ from warpdesk.operations import (
     SwingPivotsResult,
     T3Result,
     TemaResult,
+    ThresholdResult,
     TrimaResult,
     TrixResult,
     TrueRangeResult,
@@ -108,6 +116,7 @@ from warpdesk.operations import (
     TypicalPriceResult,
     UltimateOscillatorResult,
     VerticalHorizontalFilterResult,
+    VidyaResult,
     VortexResult,
     VwapResult,
     VwmaResult,
@@ -270,6 +279,38 @@ class AsyncOperations(ABC):
         over `period` bars; from the close before the first (Kaufman 1995). Arguments are those of `Client.kama`."""
         fields = given(close=close, period=period, fast=fast, slow=slow, nan_policy=nan_policy)
         return typed(KamaResult, await self.run("kama", params=fields, **options))
+
+    async def vidya(
+        self,
+        close: Numbers,
+        *,
+        period: int = 14,
+        pace_period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VidyaResult:
+        """Chande's variable index dynamic average: alpha = 2 / (period + 1) times the absolute momentum oscillator of
+        `pace_period` changes, 0 to 1, by plain sums (Chande and Kroll 1994). It starts from the mean of the closes
+        before the first oscillator. Chande's article of 1992 has a ratio of deviations in its place. Arguments are
+        those of `Client.vidya`."""
+        fields = given(close=close, period=period, pace_period=pace_period, nan_policy=nan_policy)
+        return typed(VidyaResult, await self.run("vidya", params=fields, **options))
+
+    async def alma(
+        self,
+        close: Numbers,
+        *,
+        period: int = 9,
+        offset: float = 0.85,
+        sigma: float = 6.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AlmaResult:
+        """Arnaud Legoux average: weights by a bell curve whose middle lies `offset` of the way from the oldest bar to
+        the newest and whose deviation is period / sigma bars (Legoux and Kouzis-Loukas 2009). Arguments are those of
+        `Client.alma`."""
+        fields = given(close=close, period=period, offset=offset, sigma=sigma, nan_policy=nan_policy)
+        return typed(AlmaResult, await self.run("alma", params=fields, **options))
 
     async def midpoint(
         self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
@@ -451,6 +492,39 @@ class AsyncOperations(ABC):
         fields = given(high=high, low=low, acceleration=acceleration, maximum=maximum, nan_policy=nan_policy)
         return typed(ParabolicSarResult, await self.run("parabolic_sar", params=fields, **options))
 
+    async def parabolic_sar_extended(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        start: float = 0.0,
+        apart: float = 0.0,
+        first_up: float = 0.02,
+        step_up: float = 0.02,
+        maximum_up: float = 0.2,
+        first_down: float = 0.02,
+        step_down: float = 0.02,
+        maximum_down: float = 0.2,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ParabolicSarExtendedResult:
+        """Parabolic stop and reverse with a pace of its own for each side, a first stop, and a distance at turns; of a
+        pace above its maximum the maximum counts. Arguments are those of `Client.parabolic_sar_extended`."""
+        fields = given(
+            high=high,
+            low=low,
+            start=start,
+            apart=apart,
+            first_up=first_up,
+            step_up=step_up,
+            maximum_up=maximum_up,
+            first_down=first_down,
+            step_down=step_down,
+            maximum_down=maximum_down,
+            nan_policy=nan_policy,
+        )
+        return typed(ParabolicSarExtendedResult, await self.run("parabolic_sar_extended", params=fields, **options))
+
     async def supertrend(
         self,
         high: Numbers,
@@ -489,8 +563,8 @@ class AsyncOperations(ABC):
         fast: int = 12,
         slow: int = 26,
         signal: int = 9,
-        average: Literal["ema", "sma"] = "ema",
-        convention: Literal["talib", "plain"] = "talib",
+        average: Literal["ema", "sma", "fixed"] = "ema",
+        convention: Literal["talib", "plain", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MacdResult:
@@ -561,7 +635,7 @@ class AsyncOperations(ABC):
         close: Numbers,
         *,
         period: int = 10,
-        form: Literal["percent", "fraction", "ratio", "ratio100"] = "percent",
+        form: Literal["percent", "fraction", "ratio", "ratio100", "log"] = "percent",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> RocResult:
@@ -753,11 +827,12 @@ class AsyncOperations(ABC):
         close: Numbers,
         *,
         period: int = 14,
+        convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdxResult:
         """Average directional index with its lines (Wilder 1978). Arguments are those of `Client.adx`."""
-        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        fields = given(high=high, low=low, close=close, period=period, convention=convention, nan_policy=nan_policy)
         return typed(AdxResult, await self.run("adx", params=fields, **options))
 
     async def adxr(
@@ -1277,6 +1352,22 @@ class AsyncOperations(ABC):
         fields = given(high=high, low=low, close=close, volume=volume, nan_policy=nan_policy)
         return typed(VwapResult, await self.run("vwap", params=fields, **options))
 
+    async def session_vwap(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        session: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> SessionVwapResult:
+        """Average price weighed by volume since the first bar of the session. Arguments are those of
+        `Client.session_vwap`."""
+        fields = given(high=high, low=low, close=close, volume=volume, session=session, nan_policy=nan_policy)
+        return typed(SessionVwapResult, await self.run("session_vwap", params=fields, **options))
+
     async def wad(
         self,
         high: Numbers,
@@ -1312,7 +1403,9 @@ class AsyncOperations(ABC):
         close: Numbers,
         *,
         period: int,
-        statistic: Literal["mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation"],
+        statistic: Literal[
+            "mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation", "median", "skew", "kurtosis"
+        ],
         ddof: Literal[0, 1] = 0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1320,6 +1413,43 @@ class AsyncOperations(ABC):
         """A statistic of the last `period` closes. Arguments are those of `Client.rolling`."""
         fields = given(close=close, period=period, statistic=statistic, ddof=ddof, nan_policy=nan_policy)
         return typed(RollingResult, await self.run("rolling", params=fields, **options))
+
+    async def rolling_quantile(
+        self,
+        close: Numbers,
+        *,
+        period: int = 30,
+        percent: float = 50.0,
+        between: Literal["linear", "nearest_rank"] = "linear",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RollingQuantileResult:
+        """Quantile: the number below which `percent` of the last `period` closes lie. 50 is the median; 95 is what
+        pandas calls the quantile 0.95. Arguments are those of `Client.rolling_quantile`."""
+        fields = given(close=close, period=period, percent=percent, between=between, nan_policy=nan_policy)
+        return typed(RollingQuantileResult, await self.run("rolling_quantile", params=fields, **options))
+
+    async def percent_rank(
+        self,
+        close: Numbers,
+        *,
+        period: int = 30,
+        equal: Literal["out", "in"] = "out",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> PercentRankResult:
+        """Percent rank: how many of the `period` closes before it the close exceeds, in percent. Arguments are those of
+        `Client.percent_rank`."""
+        fields = given(close=close, period=period, equal=equal, nan_policy=nan_policy)
+        return typed(PercentRankResult, await self.run("percent_rank", params=fields, **options))
+
+    async def extremes(
+        self, close: Numbers, *, period: int = 30, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> ExtremesResult:
+        """Highest and lowest close of the last `period` bars, and where they are; the newest of equal ones counts.
+        Arguments are those of `Client.extremes`."""
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(ExtremesResult, await self.run("extremes", params=fields, **options))
 
     async def linear_regression(
         self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
@@ -1388,6 +1518,36 @@ class AsyncOperations(ABC):
         first counts. Arguments are those of `Client.swing_pivots`."""
         fields = given(high=high, low=low, left=left, right=right, nan_policy=nan_policy)
         return typed(SwingPivotsResult, await self.run("swing_pivots", params=fields, **options))
+
+    async def fractal(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        left: int = 2,
+        right: int = 2,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> FractalResult:
+        """Fractals: a high above those of the `left` bars before it and of the `right` bars after it, and lows
+        likewise; shown at the bar that confirms it, `right` bars later (Williams 1995). Arguments are those of
+        `Client.fractal`."""
+        fields = given(high=high, low=low, left=left, right=right, nan_policy=nan_policy)
+        return typed(FractalResult, await self.run("fractal", params=fields, **options))
+
+    async def threshold(
+        self,
+        close: Numbers,
+        *,
+        upper: float,
+        lower: float,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ThresholdResult:
+        """Threshold: whether the close is above a level. With a lower level to fall below, small moves do not count.
+        Arguments are those of `Client.threshold`."""
+        fields = given(close=close, upper=upper, lower=lower, nan_policy=nan_policy)
+        return typed(ThresholdResult, await self.run("threshold", params=fields, **options))
 
     async def rolling_pair(
         self,
@@ -1504,6 +1664,7 @@ class AsyncOperations(ABC):
         close: Numbers | None = None,
         volume: Numbers | None = None,
         benchmark: Numbers | None = None,
+        session: Numbers | None = None,
         a: Numbers | None = None,
         b: Numbers | None = None,
         c: Numbers | None = None,
@@ -1526,6 +1687,7 @@ class AsyncOperations(ABC):
             close=close,
             volume=volume,
             benchmark=benchmark,
+            session=session,
             a=a,
             b=b,
             c=c,

@@ -100,6 +100,18 @@ class KamaResult(Result):
     kama: AnyArray
 
 
+class VidyaResult(Result):
+    """The result of `vidya`."""
+
+    vidya: AnyArray
+
+
+class AlmaResult(Result):
+    """The result of `alma`."""
+
+    alma: AnyArray
+
+
 class MidpointResult(Result):
     """The result of `midpoint`."""
 
@@ -179,6 +191,12 @@ class ParabolicSarResult(Result):
     """The result of `parabolic_sar`."""
 
     parabolic_sar: AnyArray
+
+
+class ParabolicSarExtendedResult(Result):
+    """The result of `parabolic_sar_extended`."""
+
+    parabolic_sar_extended: AnyArray
 
 
 class SupertrendResult(Result):
@@ -536,6 +554,12 @@ class VwapResult(Result):
     vwap: AnyArray
 
 
+class SessionVwapResult(Result):
+    """The result of `session_vwap`."""
+
+    session_vwap: AnyArray
+
+
 class WadResult(Result):
     """The result of `wad`."""
 
@@ -558,6 +582,27 @@ class RollingResult(Result):
     """The result of `rolling`."""
 
     rolling: AnyArray
+
+
+class RollingQuantileResult(Result):
+    """The result of `rolling_quantile`."""
+
+    rolling_quantile: AnyArray
+
+
+class PercentRankResult(Result):
+    """The result of `percent_rank`."""
+
+    percent_rank: AnyArray
+
+
+class ExtremesResult(Result):
+    """The result of `extremes`."""
+
+    highest: AnyArray
+    lowest: AnyArray
+    highest_bar: AnyArray
+    lowest_bar: AnyArray
 
 
 class LinearRegressionResult(Result):
@@ -594,6 +639,21 @@ class SwingPivotsResult(Result):
 
     high: AnyArray
     low: AnyArray
+
+
+class FractalResult(Result):
+    """The result of `fractal`."""
+
+    high: AnyArray
+    low: AnyArray
+
+
+class ThresholdResult(Result):
+    """The result of `threshold`."""
+
+    state: AnyArray
+    up: AnyArray
+    down: AnyArray
 
 
 class RollingPairResult(Result):
@@ -1055,6 +1115,57 @@ class Operations(ABC):
         fields = given(close=close, period=period, fast=fast, slow=slow, nan_policy=nan_policy)
         return typed(KamaResult, self.run("kama", params=fields, **options))
 
+    def vidya(
+        self,
+        close: Numbers,
+        *,
+        period: int = 14,
+        pace_period: int = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> VidyaResult:
+        """Chande's variable index dynamic average: alpha = 2 / (period + 1) times the absolute momentum oscillator of
+        `pace_period` changes, 0 to 1, by plain sums (Chande and Kroll 1994). It starts from the mean of the closes
+        before the first oscillator. Chande's article of 1992 has a ratio of deviations in its place.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            pace_period: changes that the momentum oscillator sums; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            vidya: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, pace_period=pace_period, nan_policy=nan_policy)
+        return typed(VidyaResult, self.run("vidya", params=fields, **options))
+
+    def alma(
+        self,
+        close: Numbers,
+        *,
+        period: int = 9,
+        offset: float = 0.85,
+        sigma: float = 6.0,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> AlmaResult:
+        """Arnaud Legoux average: weights by a bell curve whose middle lies `offset` of the way from the oldest bar to
+        the newest and whose deviation is period / sigma bars (Legoux and Kouzis-Loukas 2009).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 1,000
+            offset: 0: the oldest bar weighs most. 1: the newest does.; 0 to 1
+            sigma: the higher, the fewer bars weigh; 0.1 to 100
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            alma: the average; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, offset=offset, sigma=sigma, nan_policy=nan_policy)
+        return typed(AlmaResult, self.run("alma", params=fields, **options))
+
     def midpoint(
         self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
     ) -> MidpointResult:
@@ -1368,6 +1479,57 @@ class Operations(ABC):
         fields = given(high=high, low=low, acceleration=acceleration, maximum=maximum, nan_policy=nan_policy)
         return typed(ParabolicSarResult, self.run("parabolic_sar", params=fields, **options))
 
+    def parabolic_sar_extended(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        start: float = 0.0,
+        apart: float = 0.0,
+        first_up: float = 0.02,
+        step_up: float = 0.02,
+        maximum_up: float = 0.2,
+        first_down: float = 0.02,
+        step_down: float = 0.02,
+        maximum_down: float = 0.2,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ParabolicSarExtendedResult:
+        """Parabolic stop and reverse with a pace of its own for each side, a first stop, and a distance at turns; of a
+        pace above its maximum the maximum counts.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            start: first stop: above 0, below the bars; below 0, above them; 0, Wilder's; -1e+300 to 1e+300
+            apart: share by which a turn moves the stop away from the bars; 0 to 1
+            first_up: pace at first while the stop is below the bars; 0 to 1
+            step_up: what each higher high adds to it; 0 to 1
+            maximum_up: that pace at most; 0 to 1
+            first_down: pace at first while the stop is above the bars; 0 to 1
+            step_down: what each lower low adds to it; 0 to 1
+            maximum_down: that pace at most; 0 to 1
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            parabolic_sar_extended: the stop, as a negative number while it lies above the bars; of the inputs' shape
+                and dtype
+        """
+        fields = given(
+            high=high,
+            low=low,
+            start=start,
+            apart=apart,
+            first_up=first_up,
+            step_up=step_up,
+            maximum_up=maximum_up,
+            first_down=first_down,
+            step_down=step_down,
+            maximum_down=maximum_down,
+            nan_policy=nan_policy,
+        )
+        return typed(ParabolicSarExtendedResult, self.run("parabolic_sar_extended", params=fields, **options))
+
     def supertrend(
         self,
         high: Numbers,
@@ -1434,8 +1596,8 @@ class Operations(ABC):
         fast: int = 12,
         slow: int = 26,
         signal: int = 9,
-        average: Literal["ema", "sma"] = "ema",
-        convention: Literal["talib", "plain"] = "talib",
+        average: Literal["ema", "sma", "fixed"] = "ema",
+        convention: Literal["talib", "plain", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MacdResult:
@@ -1446,9 +1608,11 @@ class Operations(ABC):
             fast: bars of the fast average; 1 to 100,000
             slow: bars of the slow average; 2 to 100,000
             signal: bars of the signal line's average; 1 to 100,000
-            average: exponential or simple averages
+            average: exponential or simple averages. fixed: exponential ones of alpha 0.15 and 0.075, which Appel uses
+                for fast 12 and slow 26.
             convention: talib: the fast average starts so late that both have their first number at the same bar, and
                 outputs are shown from the first bar that has all. plain: each average starts as soon as it can.
+                tradingview: exponential averages start from the first price.
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1561,7 +1725,7 @@ class Operations(ABC):
         close: Numbers,
         *,
         period: int = 10,
-        form: Literal["percent", "fraction", "ratio", "ratio100"] = "percent",
+        form: Literal["percent", "fraction", "ratio", "ratio100", "log"] = "percent",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> RocResult:
@@ -1570,7 +1734,8 @@ class Operations(ABC):
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
             period: bars in the window; 1 to 100,000
-            form: percent: 100 (c / c' - 1). fraction: (c - c') / c'. ratio: c / c'. ratio100: 100 c / c'.
+            form: percent: 100 (c / c' - 1). fraction: (c - c') / c'. ratio: c / c'. ratio100: 100 c / c'. log: ln(c /
+                c'), NaN where that has none.
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1890,6 +2055,7 @@ class Operations(ABC):
         close: Numbers,
         *,
         period: int = 14,
+        convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdxResult:
@@ -1900,6 +2066,8 @@ class Operations(ABC):
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
             period: bars in the window; 2 to 100,000
+            convention: talib: movements and range by Wilder's sums, from those of the first period - 1 bars.
+                tradingview: by Wilder's averages, from the mean of `period` bars.
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1908,7 +2076,7 @@ class Operations(ABC):
             minus_di: -DI: the same of downward movement; of the inputs' shape and dtype
             dx: 100 |+DI - -DI| / (+DI + -DI); of the inputs' shape and dtype
         """
-        fields = given(high=high, low=low, close=close, period=period, nan_policy=nan_policy)
+        fields = given(high=high, low=low, close=close, period=period, convention=convention, nan_policy=nan_policy)
         return typed(AdxResult, self.run("adx", params=fields, **options))
 
     def adxr(
@@ -2794,6 +2962,34 @@ class Operations(ABC):
         fields = given(high=high, low=low, close=close, volume=volume, nan_policy=nan_policy)
         return typed(VwapResult, self.run("vwap", params=fields, **options))
 
+    def session_vwap(
+        self,
+        high: Numbers,
+        low: Numbers,
+        close: Numbers,
+        volume: Numbers,
+        session: Numbers,
+        *,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> SessionVwapResult:
+        """Average price weighed by volume since the first bar of the session.
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices, shape (time) or (assets, time), oldest first
+            volume: volumes, shape (time) or (assets, time), oldest first
+            session: a number that changes at the first bar of a session, such as the day; NaN for no change, shape
+                (time) or (assets, time), oldest first
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            session_vwap: the average; NaN until something was traded in the session; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, close=close, volume=volume, session=session, nan_policy=nan_policy)
+        return typed(SessionVwapResult, self.run("session_vwap", params=fields, **options))
+
     def wad(
         self,
         high: Numbers,
@@ -2856,7 +3052,9 @@ class Operations(ABC):
         close: Numbers,
         *,
         period: int,
-        statistic: Literal["mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation"],
+        statistic: Literal[
+            "mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation", "median", "skew", "kurtosis"
+        ],
         ddof: Literal[0, 1] = 0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2867,8 +3065,9 @@ class Operations(ABC):
             close: closing prices, shape (time) or (assets, time), oldest first
             period: bars in the window; 2 to 100,000
             statistic: std and var divide by period - ddof. zscore: (close - mean) / std, NaN where std is 0.
-                mean_deviation: the mean absolute distance from the mean.
-            ddof: degrees of freedom of std, var and zscore
+                mean_deviation: the mean absolute distance from the mean. skew and kurtosis: the third and fourth moment
+                in deviations, the latter less 3; NaN where nothing moves.
+            ddof: degrees of freedom of std, var and zscore; 1 also corrects skew and kurtosis for small samples
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2876,6 +3075,76 @@ class Operations(ABC):
         """
         fields = given(close=close, period=period, statistic=statistic, ddof=ddof, nan_policy=nan_policy)
         return typed(RollingResult, self.run("rolling", params=fields, **options))
+
+    def rolling_quantile(
+        self,
+        close: Numbers,
+        *,
+        period: int = 30,
+        percent: float = 50.0,
+        between: Literal["linear", "nearest_rank"] = "linear",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RollingQuantileResult:
+        """Quantile: the number below which `percent` of the last `period` closes lie. 50 is the median; 95 is what
+        pandas calls the quantile 0.95.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 10,000
+            percent: percent of the closes; 0 to 100
+            between: linear: on the straight line between the closes at both sides, as NumPy and pandas. nearest_rank:
+                the lowest close that at least `percent` of them do not exceed, as TA-Lib.
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rolling_quantile: the quantile; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, percent=percent, between=between, nan_policy=nan_policy)
+        return typed(RollingQuantileResult, self.run("rolling_quantile", params=fields, **options))
+
+    def percent_rank(
+        self,
+        close: Numbers,
+        *,
+        period: int = 30,
+        equal: Literal["out", "in"] = "out",
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> PercentRankResult:
+        """Percent rank: how many of the `period` closes before it the close exceeds, in percent.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 1 to 100,000
+            equal: out: equal closes do not count (TA-Lib). in: they count (TradingView).
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            percent_rank: the rank, 0 to 100; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, equal=equal, nan_policy=nan_policy)
+        return typed(PercentRankResult, self.run("percent_rank", params=fields, **options))
+
+    def extremes(
+        self, close: Numbers, *, period: int = 30, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+    ) -> ExtremesResult:
+        """Highest and lowest close of the last `period` bars, and where they are; the newest of equal ones counts.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: bars in the window; 2 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            highest: the highest close; of the inputs' shape and dtype
+            lowest: the lowest close; of the inputs' shape and dtype
+            highest_bar: the bar of the highest, counted from 0 at the first bar of the row; of the inputs' shape and
+                dtype
+            lowest_bar: the bar of the lowest; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, nan_policy=nan_policy)
+        return typed(ExtremesResult, self.run("extremes", params=fields, **options))
 
     def linear_regression(
         self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
@@ -3001,6 +3270,58 @@ class Operations(ABC):
         """
         fields = given(high=high, low=low, left=left, right=right, nan_policy=nan_policy)
         return typed(SwingPivotsResult, self.run("swing_pivots", params=fields, **options))
+
+    def fractal(
+        self,
+        high: Numbers,
+        low: Numbers,
+        *,
+        left: int = 2,
+        right: int = 2,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> FractalResult:
+        """Fractals: a high above those of the `left` bars before it and of the `right` bars after it, and lows
+        likewise; shown at the bar that confirms it, `right` bars later (Williams 1995).
+
+        Args:
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            left: bars before it; 1 to 100,000
+            right: bars after it; 1 to 100,000
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            high: 100 where a high is confirmed, else 0; of the inputs' shape and dtype
+            low: 100 where a low is confirmed, else 0; of the inputs' shape and dtype
+        """
+        fields = given(high=high, low=low, left=left, right=right, nan_policy=nan_policy)
+        return typed(FractalResult, self.run("fractal", params=fields, **options))
+
+    def threshold(
+        self,
+        close: Numbers,
+        *,
+        upper: float,
+        lower: float,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> ThresholdResult:
+        """Threshold: whether the close is above a level. With a lower level to fall below, small moves do not count.
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            upper: the level to rise above; -1e+300 to 1e+300
+            lower: the level to fall below, at most `upper`; -1e+300 to 1e+300
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            state: 1 from a close above `upper` to one below `lower`, else 0; at first 0; of the inputs' shape and dtype
+            up: 1 at the bar at which the state becomes 1; of the inputs' shape and dtype
+            down: 1 at the bar at which it becomes 0; of the inputs' shape and dtype
+        """
+        fields = given(close=close, upper=upper, lower=lower, nan_policy=nan_policy)
+        return typed(ThresholdResult, self.run("threshold", params=fields, **options))
 
     def rolling_pair(
         self,
@@ -3144,6 +3465,7 @@ class Operations(ABC):
         close: Numbers | None = None,
         volume: Numbers | None = None,
         benchmark: Numbers | None = None,
+        session: Numbers | None = None,
         a: Numbers | None = None,
         b: Numbers | None = None,
         c: Numbers | None = None,
@@ -3169,6 +3491,8 @@ class Operations(ABC):
             volume: volumes, shape (time) or (assets, time), oldest first; given if the expression reads it
             benchmark: another series to compare with, shape (time) or (assets, time), oldest first; given if the
                 expression reads it
+            session: a number that changes at the first bar of a session, such as the day; NaN for no change, shape
+                (time) or (assets, time), oldest first; given if the expression reads it
             a: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
             b: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
             c: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
@@ -3193,6 +3517,7 @@ class Operations(ABC):
             close=close,
             volume=volume,
             benchmark=benchmark,
+            session=session,
             a=a,
             b=b,
             c=c,

@@ -32,7 +32,7 @@ _PAIRS = {
     "crosses_above",
     "crosses_below",
 }
-_INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "a", "b", "c", "d", "e", "f", "g", "h")
+_INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "session", "a", "b", "c", "d", "e", "f", "g", "h")
 
 
 class Series:

@@ -37,6 +37,7 @@ def bars(rows: int, time: int, dtype: str = "float64", seed: int = 1, gaps: floa
         "close": close,
         "volume": np.floor(1e6 * (0.5 + random.random(close.shape))),
         "benchmark": close * (1 + 0.01 * random.random(close.shape)),
+        "session": np.floor(np.arange(1.0, time + 1) / 78) + np.zeros(close.shape),
     }
     for name in ("close", "high"):
         found[name][random.random(close.shape) < gaps] = np.nan
@@ -324,7 +325,11 @@ CASES: tuple[Case, ...] = (
             period=period,
             statistic=statistic,
         )
-        for statistic in ("std", "sum", "max", "mean_deviation")
-        for period in (9, 40, 700, 2500)
+        for statistic, periods in (
+            *((each, (9, 40, 700, 2500)) for each in ("std", "sum", "max", "mean_deviation")),
+            ("median", (40, 2500)),
+            ("kurtosis", (40, 2500)),
+        )
+        for period in periods
     ),
 )

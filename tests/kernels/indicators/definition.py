@@ -97,6 +97,31 @@ def _spreads(values: Any, x: Numbers, middle: Numbers) -> Numbers:
     ]
 
 
+def _fir(values: Any, x: Numbers) -> Numbers:
+    return [
+        nan if window is None else fsum(each * weight for each, weight in zip(reversed(window), values, strict=True))
+        for window in _windows(x, len(values))
+    ]
+
+
+def _quantile(values: Any, x: Numbers) -> Numbers:
+    period, place, fraction = values
+
+    def chosen(window: Numbers) -> float:
+        low, high = (sorted(window)[min(at, period - 1)] for at in (place, place + 1))
+        return low + fraction * (high - low)
+
+    return [nan if window is None else chosen(window) for window in _windows(x, period)]
+
+
+def _count_below(values: Any, x: Numbers) -> Numbers:
+    period, with_equal = values
+    return [
+        float(sum(each < now or (with_equal and each == now) for each in x[max(t - period, 0) : t]))
+        for t, now in enumerate(x)
+    ]
+
+
 def _cutler(values: Any, x: Numbers) -> Numbers:
     period, flat = values
     steps = [nan, *(b - a for a, b in pairwise(x))]
@@ -157,7 +182,7 @@ def _ratchet(values: Any, bound: Numbers, x: Numbers) -> Numbers:
 
 
 def _sar(values: Any, high: Numbers, low: Numbers) -> Numbers:
-    step, most = values
+    paces, (apart, start, signed) = {1: values[:3], -1: values[3:6]}, values[6:]
     shown, side, stop, extreme, pace, run = list[float](), 1, 0.0, 0.0, 0.0, 0
     for t, (h, low_) in enumerate(zip(high, low, strict=True)):
         run = 0 if isnan(h) or isnan(low_) else run + 1
@@ -167,18 +192,21 @@ def _sar(values: Any, high: Numbers, low: Numbers) -> Numbers:
         before = t - 1 if run > 2 else t  # the first stop may lie within the bar before
         if run == 2:
             side = -1 if low[t - 1] - low_ > max(h - high[t - 1], 0) else 1
-            stop, extreme, pace = (low[t - 1], h, step) if side > 0 else (high[t - 1], low_, step)
+            side = side if start == 0 else int(copysign(1, start))
+            stop, extreme, pace = (low[t - 1], h, paces[1][0]) if side > 0 else (high[t - 1], low_, paces[-1][0])
+            stop = abs(start) if start else stop
         limits = (low[before], low_) if side > 0 else (high[before], h)
         if (side > 0 and low_ <= stop) or (side < 0 and h >= stop):
             side = -side
             limits = (low[before], low_) if side > 0 else (high[before], h)
             stop = min(extreme, *limits) if side > 0 else max(extreme, *limits)
-            shown.append(stop)
-            pace, extreme = step, h if side > 0 else low_
+            stop -= side * apart * stop
+            shown.append(side * stop if signed else stop)
+            pace, extreme = paces[side][0], h if side > 0 else low_
         else:
-            shown.append(stop)
+            shown.append(side * stop if signed else stop)
             if side * ((h if side > 0 else low_) - extreme) > 0:
-                extreme, pace = h if side > 0 else low_, min(pace + step, most)
+                extreme, pace = h if side > 0 else low_, min(pace + paces[side][1], paces[side][2])
         stop = stop + pace * (extreme - stop)
         stop = min(stop, *limits) if side > 0 else max(stop, *limits)
     return shown
@@ -188,6 +216,9 @@ _LOOPS: dict[str, Any] = {
     "mean": _means,
     "deviation": _deviations,
     "spread": _spreads,
+    "fir": _fir,
+    "quantile": _quantile,
+    "count_below": _count_below,
     "cutler": _cutler,
     "follow": _follow,
     "strength": _strength,

@@ -41,6 +41,7 @@ UNARY: tuple[Callable[[Node, int], Node], ...] = (
     a.sum_over,
     a.weighted_mean,
     a.since_highest,
+    lambda x, n: a.count_below(x, n, with_equal=n % 2 == 1),
     lambda x, n: a.ema(x, n),
     a.rma,
     lambda x, n: a.strength(x, n + 1),
@@ -48,6 +49,9 @@ UNARY: tuple[Callable[[Node, int], Node], ...] = (
     lambda x, n: a.wilder_sum(x, n + 2, n + 1, n + 1),
     lambda x, n: a.total(x),
     lambda x, n: a.mean_deviation(x, a.mean(x, n), n),
+    lambda x, n: a.quantile(x, n, 0.3),
+    lambda x, n: a.weighted_sum(x, [(k % 5) / 7 for k in range(n)]),
+    lambda x, n: a.central_moments(x, n)[1],
 )
 BINARY: tuple[Callable[[Node, Node], Node], ...] = (
     lambda x, y: x + y,
@@ -62,7 +66,8 @@ BINARY: tuple[Callable[[Node, Node], Node], ...] = (
     a.crosses,
     lambda x, y: a.latch(x, x < y),
     a.ratchet,
-    lambda x, y: a.parabolic(x, y, 0.02, 0.2),
+    lambda x, y: a.parabolic(x, y, (0.02, 0.02, 0.2), (0.02, 0.02, 0.2)),
+    lambda x, y: a.parabolic(x, y, (0.01, 0.03, 0.1), (0.05, 0.02, 0.2), apart=0.01, start=-90.0, signed=True),
     lambda x, y: a.covariance(x, y, 13),
     lambda x, y: a.where(x < y, x, a.NOTHING),
 )
@@ -141,7 +146,7 @@ def test_a_random_graph_has_the_same_bytes_on_the_cpu_and_on_a_device(
 
 
 # Without comparisons, of which rounding may turn one round.
-SMOOTH = UNARY[:6] + UNARY[8:15] + UNARY[16:18] + UNARY[20:]
+SMOOTH = UNARY[:6] + UNARY[8:15] + UNARY[17:19] + UNARY[21:]
 JOINED: tuple[Callable[[Node, Node], Node], ...] = (lambda x, y: x + y, lambda x, y: x - y, a.maximum)
 
 
@@ -237,7 +242,11 @@ def test_every_planted_defect_of_a_program_shows_on_both_backends_and_beside_the
 def test_infinities_that_a_division_makes_are_the_same_on_both_sides(dtype: str) -> None:
     arrays = series_of(2, 700, 7, dtype)
     wild = 1.0 / (a.floor(CLOSE * 10.0) - 1000.0)
-    graph = {"stop": a.parabolic(wild, wild, 0.02, 0.2), "falls": a.ratchet(wild, CLOSE), "sum": a.sum_over(wild, 9)}
+    graph = {
+        "stop": a.parabolic(wild, wild, (0.02, 0.02, 0.2), (0.02, 0.02, 0.2)),
+        "falls": a.ratchet(wild, CLOSE),
+        "sum": a.sum_over(wild, 9),
+    }
     graph |= {"total": a.total(wild), "average": a.ema(wild, 5), "held": a.latch(wild, wild > 0), "log": a.log(wild)}
     graph |= {"highest": a.highest(wild, 12), "mean": a.mean(wild, 20), "spread": a.deviation(wild, 20)}
     program = plan(graph, arrays["close"].itemsize)

@@ -237,6 +237,7 @@ def test_inputs_that_are_not_alike_are_refused() -> None:
         ("stochastic", {"period": 0}, "period should be at least 1, got 0"),
         ("stochastic", {"k": 3}, "no field 'k'"),
         ("ultimate_oscillator", {"short": 10, "medium": 10}, "should ascend, got 10, 10 and 28"),
+        ("macd", {"average": "fixed", "fast": 5}, "for fast 12 and slow 26, talib or plain, got 5 and 26"),
         ("parabolic_sar", {"acceleration": 0.3}, "acceleration should be at most maximum"),
         ("rolling", {"period": 5, "statistic": "std", "ddof": True}, "ddof should be the integer 1"),
     ],

@@ -84,6 +84,7 @@ CASES: list[tuple[str, str, dict[str, Any], Callable[[], Array]]] = [
     ("breakout", "breakout", {"period": N}, breakout),
     ("crossover", "up", {"fast": 3, "slow": 8}, crossover),
     ("rolling", "rolling", {"period": N, "statistic": "zscore", "ddof": 1}, zscore),
+    ("roc", "roc", {"period": N, "form": "log"}, lambda: np.log(CLOSE / before(CLOSE, N))),
     ("rolling", "rolling", {"period": N, "statistic": "mean"}, lambda: last(CLOSE, np.mean)),
     ("rolling", "rolling", {"period": N, "statistic": "var", "ddof": 1}, lambda: last(CLOSE, np.var, ddof=1)),
 ]
@@ -111,6 +112,58 @@ def test_a_keltner_channel_of_tradingview_is_an_ema_of_closes_and_average_true_r
     ema = OPERATIONS["ema"].implementation("cpu")(OPERATIONS["ema"].params(period=20), CLOSE)["ema"]
     np.testing.assert_allclose(own["upper"], ema + 1.5 * atr, rtol=1e-14)
     np.testing.assert_allclose(own["lower"], ema - 1.5 * atr, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (90.0, 0.0, 0.02, 0.02, 0.2, 0.02, 0.02, 0.2),
+        (-100.0, 0.05, 0.3, 0.01, 0.2, 0.05, 0.4, 0.3),
+        (0.0, 0.01, 0.0, 0.03, 0.1, 0.04, 0.0, 0.04),
+    ],
+)
+def test_a_parabolic_stop_with_paces_of_its_own_is_talibs(values: tuple[float, ...]) -> None:
+    talib = pytest.importorskip("talib", reason="TA-Lib is not installed")
+    names = ("start", "apart", "first_up", "step_up", "maximum_up", "first_down", "step_down", "maximum_down")
+    params = dict(zip(names, values, strict=True))
+    own = compute(OPERATIONS["parabolic_sar_extended"], BARS, **params)["parabolic_sar_extended"]
+    np.testing.assert_allclose(own, talib.SAREXT(HIGH, LOW, *values), rtol=1e-12)
+    assert (own < 0).any()
+    assert (own > 0).any()
+
+
+def wilder(x: Array, bars: int) -> Array:
+    """TradingView's ta.rma: the mean of the first bars, then alpha = 1 / bars."""
+    first = int(np.argmin(np.isnan(x)))
+    y, found = x[first : first + bars].mean(), np.full(x.size, np.nan)
+    for t in range(first + bars - 1, x.size):
+        found[t] = y = y if t == first + bars - 1 else (x[t] + (bars - 1) * y) / bars
+    return found
+
+
+def test_an_adx_of_tradingview_is_its_published_script() -> None:
+    up, down = HIGH - before(HIGH), before(LOW) - LOW
+    tr = np.maximum(HIGH - LOW, np.maximum(np.abs(HIGH - before(CLOSE)), np.abs(LOW - before(CLOSE))))
+    plus = wilder(np.where(np.isnan(up), np.nan, np.where((up > down) & (up > 0), up, 0)), N)
+    minus = wilder(np.where(np.isnan(up), np.nan, np.where((down > up) & (down > 0), down, 0)), N)
+    plus, minus = 100 * plus / wilder(tr, N), 100 * minus / wilder(tr, N)
+    own = compute(OPERATIONS["adx"], BARS, period=N, convention="tradingview")
+    np.testing.assert_allclose(own["plus_di"], plus, rtol=1e-12)
+    np.testing.assert_allclose(own["adx"], 100 * wilder(np.abs(plus - minus) / (plus + minus), N), rtol=1e-12)
+
+
+def test_a_macd_of_tradingview_has_averages_from_the_first_price() -> None:
+    def ema(x: Array, bars: int) -> Array:
+        found = x.copy()
+        for t in range(1, x.size):
+            found[t] = found[t - 1] + 2 / (bars + 1) * (x[t] - found[t - 1])
+        return found
+
+    own = compute(OPERATIONS["macd"], BARS, fast=12, slow=26, signal=9, convention="tradingview")
+    line = ema(CLOSE, 12) - ema(CLOSE, 26)
+    np.testing.assert_allclose(own["macd"], line, atol=1e-12)
+    np.testing.assert_allclose(own["signal"], ema(line, 9), atol=1e-12)
+    np.testing.assert_allclose(own["histogram"], line - ema(line, 9), atol=1e-12)
 
 
 def test_a_true_range_of_tradingview_begins_with_the_first_bar() -> None:
