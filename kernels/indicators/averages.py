@@ -172,7 +172,8 @@ def _bell(period: int, offset: float, sigma: float) -> list[float]:
     middle, spread = Decimal(offset) * (period - 1), Decimal(period) / Decimal(sigma)
     ages = (period - 1 - middle - bar for bar in range(period))
     weights = [(-(age * age) / (2 * spread * spread)).exp() for age in ages]
-    return [float(weight / sum(weights)) for weight in weights]
+    total = sum(weights)
+    return [float(weight / total) for weight in weights]
 
 
 @indicator(

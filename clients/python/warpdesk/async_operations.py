@@ -35,6 +35,8 @@ from warpdesk.operations import (
     CmoResult,
     CoppockResult,
     CrossoverResult,
+    CrossRankResult,
+    CrossZscoreResult,
     DemaResult,
     DetrendedPriceResult,
     DirectionalMovementResult,
@@ -74,6 +76,7 @@ from warpdesk.operations import (
     MonteCarloResult,
     MultiplyResult,
     NatrResult,
+    NeutraliseResult,
     NormResult,
     NviResult,
     ObvResult,
@@ -123,6 +126,7 @@ from warpdesk.operations import (
     WadResult,
     WeightedCloseResult,
     WilliamsRResult,
+    WinsoriseResult,
     WmaResult,
     YangZhangResult,
     ZlmaResult,
@@ -1746,6 +1750,57 @@ class AsyncOperations(ABC):
             nan_policy=nan_policy,
         )
         return typed(BarsResult, await self.run("bars", params=fields, **options))
+
+    async def cross_rank(
+        self,
+        values: Numbers,
+        *,
+        groups: Numbers | None = None,
+        ties: Literal["average", "min", "max", "dense", "first"] = "average",
+        percentile: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> CrossRankResult:
+        """Rank or percentile of each asset among all assets, or its group, at each bar. Arguments are those of
+        `Client.cross_rank`."""
+        fields = given(values=values, groups=groups, ties=ties, percentile=percentile)
+        return typed(CrossRankResult, await self.run("cross_rank", params=fields, **options))
+
+    async def cross_zscore(
+        self, values: Numbers, *, groups: Numbers | None = None, ddof: Literal[0, 1] = 0, **options: Unpack[RunOptions]
+    ) -> CrossZscoreResult:
+        """Distance of each asset from the mean of all assets, or its group, in standard deviations, at each bar.
+        Arguments are those of `Client.cross_zscore`."""
+        fields = given(values=values, groups=groups, ddof=ddof)
+        return typed(CrossZscoreResult, await self.run("cross_zscore", params=fields, **options))
+
+    async def winsorise(
+        self,
+        values: Numbers,
+        *,
+        groups: Numbers | None = None,
+        lower: float = 0.01,
+        upper: float = 0.99,
+        **options: Unpack[RunOptions],
+    ) -> WinsoriseResult:
+        """Clip each asset to two quantiles of all assets, or its group, at each bar. Arguments are those of
+        `Client.winsorise`."""
+        fields = given(values=values, groups=groups, lower=lower, upper=upper)
+        return typed(WinsoriseResult, await self.run("winsorise", params=fields, **options))
+
+    async def neutralise(
+        self,
+        values: Numbers,
+        *,
+        factors: Numbers | None = None,
+        weights: Numbers | None = None,
+        groups: Numbers | None = None,
+        intercept: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> NeutraliseResult:
+        """What a mean, group means or a regression on factors leave of each asset at each bar: demeaned or neutral
+        values. Arguments are those of `Client.neutralise`."""
+        fields = given(values=values, factors=factors, weights=weights, groups=groups, intercept=intercept)
+        return typed(NeutraliseResult, await self.run("neutralise", params=fields, **options))
 
     async def monte_carlo(
         self,

@@ -692,6 +692,31 @@ class BarsResult(Result):
     left_out: Any
 
 
+class CrossRankResult(Result):
+    """The result of `cross_rank`."""
+
+    rank: AnyArray
+
+
+class CrossZscoreResult(Result):
+    """The result of `cross_zscore`."""
+
+    zscore: AnyArray
+
+
+class WinsoriseResult(Result):
+    """The result of `winsorise`."""
+
+    winsorised: AnyArray
+
+
+class NeutraliseResult(Result):
+    """The result of `neutralise`."""
+
+    residual: AnyArray
+    used: AnyArray
+
+
 class MonteCarloResult(Result):
     """The result of `monte_carlo`."""
 
@@ -3615,6 +3640,109 @@ class Operations(ABC):
             nan_policy=nan_policy,
         )
         return typed(BarsResult, self.run("bars", params=fields, **options))
+
+    def cross_rank(
+        self,
+        values: Numbers,
+        *,
+        groups: Numbers | None = None,
+        ties: Literal["average", "min", "max", "dense", "first"] = "average",
+        percentile: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> CrossRankResult:
+        """Rank or percentile of each asset among all assets, or its group, at each bar.
+
+        Args:
+            values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
+                at that bar
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
+                handled alone; a negative label: in no group, and NaN in the answer
+            ties: ranks of equal numbers, as pandas names them. average, min, max: of the ranks they have together.
+                dense: the same rank, and the next number has the next one. first: in the order of the assets.
+            percentile: divide by the number of ranked assets (dense: by the greatest rank), so that ranks are above 0
+                and at most 1
+
+        Returns:
+            rank: 1 for the least number, or its percentile; of the shape and dtype of values
+        """
+        fields = given(values=values, groups=groups, ties=ties, percentile=percentile)
+        return typed(CrossRankResult, self.run("cross_rank", params=fields, **options))
+
+    def cross_zscore(
+        self, values: Numbers, *, groups: Numbers | None = None, ddof: Literal[0, 1] = 0, **options: Unpack[RunOptions]
+    ) -> CrossZscoreResult:
+        """Distance of each asset from the mean of all assets, or its group, in standard deviations, at each bar.
+
+        Args:
+            values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
+                at that bar
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
+                handled alone; a negative label: in no group, and NaN in the answer
+            ddof: the variance is the sum of squares divided by n - ddof: 0 population, 1 sample
+
+        Returns:
+            zscore: (value - mean) / standard deviation, NaN where that is 0 or unknown; of the shape and dtype of
+                values
+        """
+        fields = given(values=values, groups=groups, ddof=ddof)
+        return typed(CrossZscoreResult, self.run("cross_zscore", params=fields, **options))
+
+    def winsorise(
+        self,
+        values: Numbers,
+        *,
+        groups: Numbers | None = None,
+        lower: float = 0.01,
+        upper: float = 0.99,
+        **options: Unpack[RunOptions],
+    ) -> WinsoriseResult:
+        """Clip each asset to two quantiles of all assets, or its group, at each bar.
+
+        Args:
+            values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
+                at that bar
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
+                handled alone; a negative label: in no group, and NaN in the answer
+            lower: quantile below which numbers are raised to it; 0.0 to 1.0
+            upper: quantile above which numbers are lowered to it; 0.0 to 1.0
+
+        Returns:
+            winsorised: the clipped values; of the shape and dtype of values
+        """
+        fields = given(values=values, groups=groups, lower=lower, upper=upper)
+        return typed(WinsoriseResult, self.run("winsorise", params=fields, **options))
+
+    def neutralise(
+        self,
+        values: Numbers,
+        *,
+        factors: Numbers | None = None,
+        weights: Numbers | None = None,
+        groups: Numbers | None = None,
+        intercept: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> NeutraliseResult:
+        """What a mean, group means or a regression on factors leave of each asset at each bar: demeaned or neutral
+        values.
+
+        Args:
+            values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
+                at that bar
+            factors: exposures, shape (factors, assets) or (factors, assets, time), of the dtype of values; an asset
+                with a NaN is left out of the bar
+            weights: weights of the squares, 0 or more, shape (assets) or (assets, time), of the dtype of values; an
+                asset with weight 0 has a residual and no influence, one with a NaN is left out
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
+                handled alone; a negative label: in no group, and NaN in the answer
+            intercept: remove the mean too: of all assets, or of each group. false: factors alone, through the origin
+
+        Returns:
+            residual: residuals of the least-squares regression; of the shape and dtype of values
+            used: how many factors the regression of each bar used, shape (time), int32; fewer than were given where
+                some are combinations of others
+        """
+        fields = given(values=values, factors=factors, weights=weights, groups=groups, intercept=intercept)
+        return typed(NeutraliseResult, self.run("neutralise", params=fields, **options))
 
     def monte_carlo(
         self,
