@@ -47,14 +47,14 @@ INPUTS = {
     "benchmark": "another series to compare with",
     "session": "a number that changes at the first bar of a session, such as the day; NaN for no change",
 }
-# What a parameter is where its declaration does not say it.
-_PARAMS = {
-    "period": "bars in the window",
-    "fast": "bars of the fast average",
-    "slow": "bars of the slow average",
-    "signal": "bars of the signal line's average",
-    "smooth": "bars of the first smoothing",
-    "width": "how many deviations or ranges lie between the middle and a band",
+# What a parameter is where its declaration does not say it, and the values that a sweep usually tries.
+_PARAMS: dict[str, tuple[str, list[float]]] = {
+    "period": ("bars in the window", [5, 10, 14, 20, 50, 100, 200]),
+    "fast": ("bars of the fast average", [3, 5, 8, 12]),
+    "slow": ("bars of the slow average", [20, 26, 35, 50]),
+    "signal": ("bars of the signal line's average", [5, 9, 12]),
+    "smooth": ("bars of the first smoothing", [3, 5]),
+    "width": ("how many deviations or ranges lie between the middle and a band", [1.0, 1.5, 2.0, 2.5, 3.0]),
 }
 
 
@@ -200,7 +200,10 @@ def _title(name: str) -> str:
 
 
 def _described(name: str, hint: Any) -> Any:
-    return Annotated[hint, Field(description=_PARAMS[name])] if name in _PARAMS else hint
+    if name not in _PARAMS:
+        return hint
+    description, sweep = _PARAMS[name]
+    return Annotated[hint, Field(description=description, examples=sweep)]
 
 
 def _sizes(infos: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:

@@ -109,6 +109,16 @@ def test_it_is_what_its_graph_means_bar_by_bar(operation: Operation) -> None:
 
 
 @EACH
+def test_the_values_that_its_schema_gives_for_a_sweep_are_values_it_takes(operation: Operation) -> None:
+    sweeps = {name: field.examples for name, field in operation.params.model_fields.items() if field.examples}
+    assert set(sweeps) == set(operation.params.model_fields) & {"period", "fast", "slow", "signal", "smooth", "width"}
+    for at in range(max(map(len, sweeps.values()), default=0)):
+        chosen = {name: values[min(at, len(values) - 1)] for name, values in sweeps.items()}
+        for output in compute(operation, bars(2, 260), **chosen).values():
+            assert output.shape == (2, 260)
+
+
+@EACH
 def test_its_first_number_is_where_it_says_and_a_shorter_series_is_refused(operation: Operation) -> None:
     program = INDICATORS[operation.name].program(example_of(operation), 8)
     needed = 1 + max(program.first.values())
