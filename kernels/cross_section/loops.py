@@ -10,9 +10,9 @@ import math
 import numpy as np
 from numba import njit
 
+from warpdesk_server.kernels.cpu.lanes import keep_alive, load, pointer, spread, store
 from warpdesk_server.kernels.cross_section.spec import AVERAGE, COLLINEAR, DENSE, FIRST, MAX
 from warpdesk_server.kernels.device.reduce import tree_sum
-from warpdesk_server.kernels.indicators.lanes import keep_alive, load, pointer, spread, store
 
 LANES = 32  # of a sum: as many as a warp has threads
 

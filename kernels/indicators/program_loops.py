@@ -17,10 +17,7 @@ from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
-from warpdesk_server.kernels.cpu.pages import empty
-from warpdesk_server.kernels.device.elementary import exp64, log64
-from warpdesk_server.kernels.indicators import windows
-from warpdesk_server.kernels.indicators.lanes import (
+from warpdesk_server.kernels.cpu.lanes import (
     LANES,
     addressed,
     after_1,
@@ -39,6 +36,9 @@ from warpdesk_server.kernels.indicators.lanes import (
     where_differs,
     where_equal,
 )
+from warpdesk_server.kernels.cpu.pages import empty
+from warpdesk_server.kernels.device.elementary import exp64, log64
+from warpdesk_server.kernels.indicators import windows
 from warpdesk_server.kernels.indicators.plan import (
     BARS_READ,
     EIGHTS,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.fetch import fetch
-from warpdesk_server.kernels.indicators.lanes import (
+from warpdesk_server.kernels.cpu.lanes import (
     LANES,
     after_1,
     after_2,

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.indicators.reference import compute, window_moments
+from warpdesk_server.kernels.cpu import lanes
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import lanes, program_loops, window_loops, windows_gpu
+from warpdesk_server.kernels.indicators import program_loops, window_loops, windows_gpu
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.indicators.series import Series

@@ -1,4 +1,4 @@
-"""Vectors of eight numbers (lanes) for the indicators' Numba loops; they stay in registers on any processor of LLVM.
+"""Vectors of eight numbers (lanes) for Numba loops; they stay in registers on any processor of LLVM.
 
 A compiler does not vectorise a loop in which each step needs the one before, and a scan is such a loop. Here the steps
 are written out: `load` and `store` eight neighbours at a `pointer`, `strided` for numbers further apart, `spread` one
