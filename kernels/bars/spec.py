@@ -146,9 +146,10 @@ def cost(params: Bars, infos: Mapping[str, ArrayInfo]) -> Cost:
     rows, time, _, itemsize = _sizes(infos)
     bars = rows * time if params.gaps == "omit" else most_bars(rows * time)
     given = sum(info.nbytes for info in infos.values())
+    carry = 48 * bars if params.gaps == "last" else 0  # where the last close before each is
     cut = grid(params, infos)
     return Cost(
-        bytes=given + bars * (len(NUMBERS) * itemsize + 8) + 33 * max(time, bars // rows) + 16 * rows * time
+        bytes=given + carry + bars * (len(NUMBERS) * itemsize + 8) + 33 * max(time, bars // rows) + 16 * rows * time
         + cut.fixed + cut.each,
         work=float(rows * time),
     )  # fmt: skip
@@ -222,7 +223,7 @@ OPERATION = Operation(
         Output("vwap", "prices weighted by size; NaN where the volume is 0"),
         Output("count", "entries in each bar, int64"),
         Output("complete", "1 where a bar can change no more: (bars), uint8"),
-        Output("left_out", "entries outside the sessions, or without a number", "value"),
+        Output("left_out", "times outside the sessions, or at which no asset has all its numbers", "value"),
     ),
     example=_example(by="time", every=60.0),
     cost=cost,

@@ -16,6 +16,7 @@ MOST_ASSETS = 65_536  # about as many as there are listed shares
 MOST_FACTORS = 64
 # Numbers of one chunk on a device, times the columns that each bar has there; it changes no byte.
 CHUNK = 1 << 22
+_CORES = 8  # of a worker that computes on the CPU, for what a job is said to need
 TILE = 1024  # assets that a block sorts; it changes no byte
 
 Ties = Literal["average", "min", "max", "dense", "first"]
@@ -105,7 +106,9 @@ def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     values = inputs["values"]
     grid = _grid(params, inputs)
     factors = max(0, columns(params, inputs) - 3)
-    nbytes = sum(given.nbytes for given in inputs.values()) + values.nbytes + grid.fixed + grid.each
+    each = values.shape[0] * (columns(params, inputs) + 8)
+    scratch = _CORES * 8 * max(each, min(values.size * columns(params, inputs), 1 << 20))  # of each core's bars
+    nbytes = sum(given.nbytes for given in inputs.values()) + values.nbytes + scratch + grid.fixed + grid.each
     # Factors are made orthogonal in pairs; the rest takes about as long as eight pairs.
     return Cost(nbytes, work=float(values.size * (8 + factors**2 if isinstance(params, Neutralise) else 1)))
 

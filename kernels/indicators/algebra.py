@@ -173,11 +173,19 @@ def arctangent(x: Node) -> Node:
 
 def hyperbolic_sine(x: Node) -> Node:
     """(e^x - e^-x) / 2; near 0 by Taylor's series."""
-    return where(absolute(x) < 1, x * _polynomial(x * x, _SINH), (exp(x) - exp(-x)) / 2)
+    far = _half_exp(absolute(x)) - exp(-absolute(x)) / 2
+    return where(absolute(x) < 1, x * _polynomial(x * x, _SINH), where(x < 0, -far, far))
 
 
 def hyperbolic_cosine(x: Node) -> Node:
-    return (exp(x) + exp(-x)) / 2
+    """(e^x + e^-x) / 2."""
+    return _half_exp(absolute(x)) + exp(-absolute(x)) / 2
+
+
+def _half_exp(x: Node) -> Node:
+    """e^x / 2, also where e^x is too large."""
+    root_of_it = exp(x / 2)
+    return root_of_it / 2 * root_of_it
 
 
 def hyperbolic_tangent(x: Node) -> Node:

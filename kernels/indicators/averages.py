@@ -367,7 +367,7 @@ def parabolic_sar_extended(
     *,
     start: Annotated[
         float,
-        Field(ge=-1e300, le=1e300, description="first stop: above 0, below the bars; below 0, above them; 0, Wilder's"),
+        Field(ge=-1e30, le=1e30, description="first stop: above 0, below the bars; below 0, above them; 0, Wilder's"),
     ] = 0.0,
     apart: Annotated[
         float, Field(ge=0, le=1, description="share by which a turn moves the stop away from the bars")

@@ -121,5 +121,6 @@ def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array])
     outputs = program_loops.run(program, close_all_gaps(rows, params.nan_policy))
     if params.nan_policy == "skip":
         gap = whole_gap(rows)
-        outputs = np.stack([reopen_gaps(output, gap, "skip") for output in outputs])
+        for output in outputs:
+            output[...] = reopen_gaps(output, gap, "skip")
     return outputs.reshape(-1, *shape)

@@ -341,10 +341,11 @@ def check(params: Expression, infos: Mapping[str, ArrayInfo]) -> None:
     for name, first in program.first.items():
         if first >= info.shape[-1]:
             raise refuse(f"/params/outputs/{name}", f"{name} needs at least {first + 1} bars, got {info.shape[-1]}")
+    indicator.require_little_work(program, infos)
 
 
 def _cost(params: Expression, infos: Mapping[str, ArrayInfo]) -> Cost:
-    return indicator.cost_of(program_of(params, indicator.itemsize_of(infos)), infos)
+    return indicator.cost_of(program_of(params, indicator.itemsize_of(infos)), params.nan_policy, infos)
 
 
 def _grid(params: Expression, infos: Mapping[str, ArrayInfo]) -> Grid:

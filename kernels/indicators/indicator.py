@@ -31,8 +31,8 @@ from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 
 COMPILE_SECONDS = 11  # of the loop that all graphs share
+MOST_WORK = 2e11  # steps of about a nanosecond of one core
 _EXAMPLE_BARS = 48
-_CORES = 8  # of a worker that computes on the CPU, for what a job is said to need
 
 Bars = Annotated[int, Field(ge=1, le=spec.LONGEST_PERIOD)]
 TwoBars = Annotated[int, Field(ge=2, le=spec.LONGEST_PERIOD)]
@@ -153,7 +153,9 @@ def indicator(
                 dict(example or {}),
                 {each.name: {"data": BARS[each.name][:_EXAMPLE_BARS], "dtype": "float64"} for each in inputs},
             ),
-            cost=lambda params, infos: cost_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
+            cost=lambda params, infos: cost_of(
+                INDICATORS[name].program(params, itemsize_of(infos)), params.nan_policy, infos
+            ),
             grid=lambda params, infos: grid_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
             check=lambda params, infos: _check(name, params, infos),
             batching=spec.BATCHING,
@@ -238,6 +240,18 @@ def _check(name: str, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
         raise refuse(
             f"/inputs/{first_name}", f"{name} with these parameters needs {needed} bars, got {first.shape[-1]}"
         )
+    require_little_work(INDICATORS[name].program(params, ITEMSIZE[first.dtype]), infos)
+
+
+def require_little_work(program: Program, infos: Mapping[str, ArrayInfo]) -> None:
+    """Raise InvalidRequest for a program that would take longer than a job may."""
+    rows, time, _ = _sizes(infos)
+    if (steps := rows * time * program.work) > MOST_WORK:
+        raise refuse(
+            "/params",
+            f"{rows * time:,} bars of {program.work:,.0f} steps each are {steps:.3g} steps, and a job has at most "
+            f"{MOST_WORK:.3g}: shorten the windows or divide the series",
+        )
 
 
 def _need(program: Program, rows: int, time: int, itemsize: int) -> int:
@@ -266,13 +280,14 @@ def _table(step: Step, rows: int, time: int, itemsize: int) -> int:
     return 0
 
 
-def cost_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Cost:
-    """The cost of a program: inputs, outputs, scratch memory of _CORES cores, and what a chunk needs on a GPU."""
+def cost_of(program: Program, policy: spec.NanPolicy, infos: Mapping[str, ArrayInfo]) -> Cost:
+    """The cost of a program: inputs, outputs, scratch memory of spec.CORES cores, and what a chunk needs on a GPU."""
     rows, time, itemsize = _sizes(infos)
+    gaps = spec.gap_bytes(policy, len(program.inputs), rows, time, itemsize)
     grid = grid_of(program, infos)
     host = (len(program.inputs) + len(program.outputs)) * rows * time * itemsize
-    scratch = min(_CORES, rows * -(-time // TILE)) * program.kept * itemsize
-    return Cost(bytes=host + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work))
+    scratch = min(spec.CORES, rows * -(-time // TILE)) * program.kept * itemsize
+    return Cost(bytes=host + gaps + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work))
 
 
 def grid_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Grid:

@@ -152,12 +152,13 @@ def roc(
 ) -> Outputs:
     before = a.lag(close, period)
     quotient = close / before
+    if form == "log":
+        return a.log(quotient)
     rate = {
         "percent": (quotient - 1) * 100,
         "fraction": (close - before) / before,
         "ratio": quotient,
         "ratio100": quotient * 100,
-        "log": a.log(quotient),
     }
     return a.where(a.equal(before, 0), 0, rate[form])
 

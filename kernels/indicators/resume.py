@@ -20,6 +20,7 @@ from warpdesk_server.kernels.indicators.spec import NanPolicy
 
 Array = NDArray[Any]
 _DIGEST = 16  # bytes
+_FORM = 1  # of a state; another where the loops carry other numbers
 
 
 class StateMismatch(ValueError):
@@ -97,7 +98,17 @@ def _start(rows: int, size: int, arrays: Array) -> _State:
 
 
 def _identity(program: Program, policy: NanPolicy, dtype: Any) -> bytes:
-    text = repr((program.steps, program.constants, program.outputs, policy, str(dtype)))
+    text = repr(
+        (
+            _FORM,
+            *program_loops.state_of(program, dtype),
+            program.steps,
+            program.constants,
+            program.outputs,
+            policy,
+            str(dtype),
+        )
+    )
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()
 
 

@@ -134,20 +134,19 @@ def percent_rank(
 
 
 @indicator(
-    "Highest and lowest close of the last `period` bars, and where they are; the newest of equal ones counts.",
+    "Highest and lowest close of the last `period` bars, and how long ago they were; the newest of equal ones counts.",
     highest="the highest close",
     lowest="the lowest close",
-    highest_bar="the bar of the highest, counted from 0 at the first bar of the row",
-    lowest_bar="the bar of the lowest",
+    since_highest="how many bars ago the highest was",
+    since_lowest="how many bars ago the lowest was",
     same_as=[talib("MINMAX", period="timeperiod", outputs=("max", "min", None, None))],
 )
 def extremes(close: Node, *, period: TwoBars = 30) -> Outputs:
-    bar = a.scan(a.node(1), a.node(1)) - 1
     return {
         "highest": a.highest(close, period),
         "lowest": a.lowest(close, period),
-        "highest_bar": bar - a.since_highest(close, period),
-        "lowest_bar": bar - a.since_lowest(close, period),
+        "since_highest": a.since_highest(close, period),
+        "since_lowest": a.since_lowest(close, period),
     }
 
 

@@ -24,6 +24,7 @@ from warpdesk_server.kernels.problems import refuse
 LONGEST_PERIOD = 100_000
 # Bars of a chunk: 32 MiB of float64. To read them takes hardly longer than a launch, and they fit on any GPU.
 CHUNK_BARS = 1 << 22
+CORES = 8  # of a worker that computes on the CPU, for what a job is said to need
 _LONG_WINDOW = 2048  # bars of a window whose sums go through device memory
 BATCHING = Batching(steps=2e6)  # low, since prices with skipped gaps take ten times as long
 ROUNDING = 1 << 14  # an allocator rounds each array up to 512 bytes
@@ -149,11 +150,19 @@ def _sizes(inputs: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:
     return math.prod(prices.shape[:-1]), prices.shape[-1], ITEMSIZE[prices.dtype]
 
 
+def gap_bytes(policy: NanPolicy, inputs: int, rows: int, time: int, itemsize: int) -> int:
+    """Bytes of the CPU's memory that closing and reopening gaps takes: inputs without them, and what is made on the
+    way."""
+    each = {"skip": (inputs + 3) * itemsize + 2, "ffill": inputs * itemsize + 18}
+    return rows * time * each.get(policy, 0)
+
+
 def _cost(outputs: int) -> Any:
     def cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
         rows, time, itemsize = _sizes(inputs)
         grid = _grid(outputs)(params, inputs)
-        need = _need(params, rows, time, itemsize, outputs)
+        need = _need(params, rows, time, itemsize, outputs) + gap_bytes(params.nan_policy, 1, rows, time, itemsize)
+        need += CORES * 8 * (params.period + TILE) * itemsize  # what each core keeps
         return Cost(bytes=grid.fixed + max(need, grid.each), work=rows * time * max(1.0, _states(params)))
 
     return cost

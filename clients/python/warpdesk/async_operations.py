@@ -1450,8 +1450,8 @@ class AsyncOperations(ABC):
     async def extremes(
         self, close: Numbers, *, period: int = 30, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
     ) -> ExtremesResult:
-        """Highest and lowest close of the last `period` bars, and where they are; the newest of equal ones counts.
-        Arguments are those of `Client.extremes`."""
+        """Highest and lowest close of the last `period` bars, and how long ago they were; the newest of equal ones
+        counts. Arguments are those of `Client.extremes`."""
         fields = given(close=close, period=period, nan_policy=nan_policy)
         return typed(ExtremesResult, await self.run("extremes", params=fields, **options))
 

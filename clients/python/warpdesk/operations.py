@@ -601,8 +601,8 @@ class ExtremesResult(Result):
 
     highest: AnyArray
     lowest: AnyArray
-    highest_bar: AnyArray
-    lowest_bar: AnyArray
+    since_highest: AnyArray
+    since_lowest: AnyArray
 
 
 class LinearRegressionResult(Result):
@@ -1526,7 +1526,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            start: first stop: above 0, below the bars; below 0, above them; 0, Wilder's; -1e+300 to 1e+300
+            start: first stop: above 0, below the bars; below 0, above them; 0, Wilder's; -1e+30 to 1e+30
             apart: share by which a turn moves the stop away from the bars; 0 to 1
             first_up: pace at first while the stop is below the bars; 0 to 1
             step_up: what each higher high adds to it; 0 to 1
@@ -3154,7 +3154,8 @@ class Operations(ABC):
     def extremes(
         self, close: Numbers, *, period: int = 30, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
     ) -> ExtremesResult:
-        """Highest and lowest close of the last `period` bars, and where they are; the newest of equal ones counts.
+        """Highest and lowest close of the last `period` bars, and how long ago they were; the newest of equal ones
+        counts.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
@@ -3164,9 +3165,8 @@ class Operations(ABC):
         Returns:
             highest: the highest close; of the inputs' shape and dtype
             lowest: the lowest close; of the inputs' shape and dtype
-            highest_bar: the bar of the highest, counted from 0 at the first bar of the row; of the inputs' shape and
-                dtype
-            lowest_bar: the bar of the lowest; of the inputs' shape and dtype
+            since_highest: how many bars ago the highest was; of the inputs' shape and dtype
+            since_lowest: how many bars ago the lowest was; of the inputs' shape and dtype
         """
         fields = given(close=close, period=period, nan_policy=nan_policy)
         return typed(ExtremesResult, self.run("extremes", params=fields, **options))
@@ -3618,7 +3618,7 @@ class Operations(ABC):
             vwap: prices weighted by size; NaN where the volume is 0
             count: entries in each bar, int64
             complete: 1 where a bar can change no more: (bars), uint8
-            left_out: entries outside the sessions, or without a number
+            left_out: times outside the sessions, or at which no asset has all its numbers
         """
         fields = given(
             time=time,

@@ -246,6 +246,17 @@ def test_an_input_that_is_not_read_is_refused() -> None:
     assert set(INPUTS) == {each.name for each in EXPRESSION.inputs}
 
 
+def test_more_work_than_a_job_may_have_is_refused_with_the_numbers() -> None:
+    infos = {"close": ArrayInfo("float64", (100, 500_000))}
+    sentence = r"50,000,000 bars of 12,50\d steps each are 6.25e\+11 steps, and a job has at most 2e\+11"
+    for name, params in (
+        ("percent_rank", {"period": 100_000}),
+        ("expression", {"outputs": {"x": {"op": "percent_rank", "period": 100_000}}}),
+    ):
+        with pytest.raises(InvalidRequest, match=sentence):
+            OPERATIONS[name].validate(params, infos)
+
+
 def test_the_longest_graphs_that_are_taken_are_computed() -> None:
     close = bars(1, 400)["close"][0]
     answer = compute({"let": _chain(63, "ema", 2), "outputs": {"x": {"op": "neg", "of": "x62"}}}, {"close": close})

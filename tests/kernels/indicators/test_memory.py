@@ -1,5 +1,6 @@
 """No indicator takes more of a device's memory than its cost promises, however many rows and however short they are."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
-from tests.kernels.indicators.cases import TILE
+from tests.kernels.indicators.cases import TILE, bars
 from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
@@ -50,6 +51,37 @@ def choices(name: str) -> st.SearchStrategy[dict[str, Any]]:
     if name in conventions:
         fields["convention"] = st.sampled_from(conventions[name])
     return st.fixed_dictionaries(fields)
+
+
+@pytest.mark.parametrize("policy", ["window", "skip", "ffill"])
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("sma", {"period": 20}),
+        ("rsi", {"period": 14}),
+        ("bollinger", {}),
+        ("macd", {}),
+        ("adx", {}),
+        ("expression", {"outputs": {f"ema{n}": {"op": "ema", "period": n} for n in range(2, 10)}}),
+    ],
+)
+def test_the_memory_of_the_cpu_is_what_the_cost_says(name: str, params: dict[str, Any], policy: str) -> None:
+    found, operation = bars(40, 5_000, gaps=0.01), OPERATIONS[name]
+    names = [each.shown for each in operation.inputs if each.required] or ["close"]
+    arrays = {each: found[each] for each in names}
+    given = {expected.name: arrays[expected.shown] for expected in operation.inputs if expected.shown in arrays}
+    accepted = operation.params(**params, nan_policy=policy)
+    compute = operation.implementation("cpu")
+    compute(accepted, **given)  # what is kept from job to job is there
+    tracemalloc.start()
+    try:
+        answer = compute(accepted, **given)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer
+    infos = {each: ArrayInfo("float64", array.shape) for each, array in given.items()}
+    assert most + sum(array.nbytes for array in given.values()) <= operation.cost(accepted, infos).bytes
 
 
 SHAPES = st.one_of(

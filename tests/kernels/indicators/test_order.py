@@ -241,8 +241,25 @@ def test_a_threshold_with_two_levels_does_not_count_what_moves_between_them() ->
     np.testing.assert_array_equal(own["down"], [nan, 0, 0, 0, nan, 0, 1, 0, 0])
 
 
-def test_the_bars_of_extremes_are_the_newest_of_equal_ones() -> None:
+def test_the_ages_of_extremes_are_those_of_the_newest_of_equal_ones() -> None:
     close = np.array([3.0, 1.0, 3.0, 1.0, 2.0])
     own = compute(OPERATIONS["extremes"], {"close": close}, period=4)
-    np.testing.assert_array_equal(own["highest_bar"][3:], [2, 2])
-    np.testing.assert_array_equal(own["lowest_bar"][3:], [3, 3])
+    np.testing.assert_array_equal(own["since_highest"][3:], [1, 2])
+    np.testing.assert_array_equal(own["since_lowest"][3:], [0, 1])
+
+
+def test_exponentials_of_large_numbers_are_infinite_or_0_and_hyperbolic_functions_true_as_far_as_they_can_be() -> None:
+    x = np.array([[-1e300, -720.0, -708.5, -500.0, 500.0, 709.5, 710.2, 720.0, 1e300]])
+    graph = {"exp": a.exp(CLOSE), "sinh": a.hyperbolic_sine(CLOSE), "cosh": a.hyperbolic_cosine(CLOSE)}
+    own = on_cpu(plan(graph, 8), {"close": x})
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(own["sinh"], np.sinh(x), rtol=1e-13)
+        np.testing.assert_allclose(own["cosh"], np.cosh(x), rtol=1e-13)
+    infinite = np.inf
+    np.testing.assert_allclose(own["exp"][0], [0, 0, 0, np.exp(-500), np.exp(500), *[infinite] * 4], rtol=1e-13)
+    assert same_bytes(own, on_device(plan(graph, 8), {"close": x}))
+
+
+def test_the_logarithm_of_a_change_from_0_is_none() -> None:
+    own = compute(OPERATIONS["roc"], {"close": np.array([0.0, 1.0, 2.0])}, period=1, form="log")["roc"]
+    np.testing.assert_allclose(own, [np.nan, np.nan, np.log(2)])
