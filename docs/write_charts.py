@@ -45,7 +45,14 @@ class Scale:
     def labels(self) -> Iterator[str]:
         """The least and the greatest number, beside the part."""
         for number, offset in ((self.greatest, 8), (self.least, 0)):
-            yield f'<text x="{WIDTH - RIGHT + 6}" y="{_short(self(number) + offset)}">{number:.3g}</text>'
+            yield f'<text x="{WIDTH - RIGHT + 6}" y="{_short(self(number) + offset)}">{_compact(number)}</text>'
+
+
+def _compact(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
 
 
 def charts() -> dict[Path, str]:
@@ -62,7 +69,7 @@ def chart(operation: Operation) -> str:
     inputs = {shown[name]: _row(array) for name, array in arrays.items()}
     outputs = {each.name: _row(answer[each.name]) for each in operation.outputs if each.kind == "array"}
 
-    prices = [series for name, series in inputs.items() if name != "volume"]
+    prices = [series for name, series in inputs.items() if name not in ("volume", "session")]
     bars = len(next(iter(inputs.values())))
     step = (WIDTH - RIGHT) / bars
     places = [round(step * (bar + 0.5), 1) for bar in range(bars)]

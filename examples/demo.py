@@ -188,7 +188,7 @@ def _across(symbols: tuple[str, ...], returns: Array) -> list[Work]:
         ),
         Work(
             "neutralise",
-            f"{data}, against the size of their usual move",
+            f"{data}, against their usual moves",
             {"values": returns, "factors": usual},
             lambda result: f"{1 - np.var(result['residual']) / np.var(returns):.0%} of the variance explained",
         ),
@@ -377,7 +377,7 @@ def draw(index: prices.Prices, bands: Result, rsi: Result, path: Path, days: int
 
 
 def _print_row(operation: str, subject: str, answer: str, backend: str, queue: str, compute: str) -> None:
-    print(f"{operation:<19} {subject:<41} {answer:<49} {backend:<8} {queue:>9} {compute:>9}", flush=True)
+    print(f"{operation:<19} {subject:<41} {answer:<52} {backend:<8} {queue:>9} {compute:>9}", flush=True)
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -9,9 +9,9 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from warpdesk.calls import Result, RunOptions
+from warpdesk.calls import NanPolicy, Result, RunOptions
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.operation import Operation
 
@@ -118,7 +118,8 @@ def _laid_out(indent: int, head: str, items: list[str], tail: str) -> list[str]:
 
 def _parameter(name: str, field: Mapping[str, Any], required: bool) -> str:
     default = field.get("default")
-    kind = "NanPolicy" if name == "nan_policy" else _type(field)
+    gaps = name == "nan_policy" and field.get("enum") == list(get_args(NanPolicy))
+    kind = "NanPolicy" if gaps else _type(field)
     if not required and default is None and "None" not in kind:
         kind += " | None"
     return f"{name}: {kind}" if required else f"{name}: {kind} = {_text(default)}"

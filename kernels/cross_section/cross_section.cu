@@ -424,5 +424,5 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 3)
     for (u32 k = bar.lane; k < assets; k += 32) {
         if (there[k] == 0.0 || equations < (f64)unknowns) column(0)[k] = nan;
     }
-    if (bar.lane == 0) used[at] = kept;
+    if (bar.lane == 0) used[at] = equations < (f64)unknowns ? 0 : kept;
 }

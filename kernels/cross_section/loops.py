@@ -304,7 +304,7 @@ def zscores(rows, first, ddof):  # type: ignore[no-untyped-def]
 def neutralise(columns, first, intercept, used):  # type: ignore[no-untyped-def]
     """Replace the numbers of columns[0] by their residuals. columns: numbers, weights, factors; each (bars, assets).
 
-    used[bar] is the number of factors that were kept.
+    used[bar] is the number of factors that were kept, 0 where there are too few assets for a regression.
     """
     factors, bars, assets = columns.shape[0] - 2, columns.shape[1], columns.shape[2]
     there, totals, lanes, norms = np.empty(assets), np.empty(assets), np.empty(LANES), np.empty(factors + 1)
@@ -343,6 +343,8 @@ def neutralise(columns, first, intercept, used):  # type: ignore[no-untyped-def]
         equations = 0
         for k in range(assets):
             equations += weights[k] > 0.0
+        if equations < unknowns:
+            used[bar] = 0
         for k in range(assets):
             if there[k] == 0.0 or equations < unknowns:
                 columns[0, bar, k] = np.nan

@@ -154,7 +154,8 @@ _VALUES = Input(
 )
 _GROUPS = Input(
     "groups",
-    "a label for each asset, shape (assets) or (assets, time), such as its industry: each group is handled alone; "
+    "a label for each asset, shape (assets) or (assets, time), such as its industry; each group has its own ranks, "
+    "mean and deviation, and an intercept of its own beside factors; "
     "a negative label: in no group, and NaN in the answer",
     ("int64", "int32"),
     (1, 2),

@@ -26,6 +26,7 @@ from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operat
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
 
+_RESERVED = ("series", "names", "first")  # outputs of the operation itself
 MOST_NODES = 64
 MOST_OUTPUTS = 16
 MOST_STEPS = 4096  # of the program: a window of n bars is log2 n of them
@@ -217,6 +218,11 @@ class _Reader:
         self.outputs = {
             name: self._node(params.outputs[name], f"/params/outputs/{name}") for name in sorted(params.outputs)
         }
+        for name in params.outputs:
+            if name in _RESERVED:
+                raise refuse(
+                    f"/params/outputs/{name}", f"{name!r} is an output of every expression; choose another name"
+                )
         for name in params.let:
             if name not in self._used:
                 raise refuse(f"/params/let/{name}", f"nothing reads {name!r}; use it in an output or leave it out")

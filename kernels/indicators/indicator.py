@@ -45,7 +45,8 @@ INPUTS = {
     "close": "closing prices",
     "volume": "volumes",
     "benchmark": "another series to compare with",
-    "session": "a number that changes at the first bar of a session, such as the day; NaN for no change",
+    "session": "a number that changes at the first bar of a session, such as the day; NaN for no change, which "
+    "nan_policy skip takes for a bar to leave out",
 }
 # What a parameter is where its declaration does not say it, and the values that a sweep usually tries.
 _PARAMS: dict[str, tuple[str, list[float]]] = {
@@ -139,6 +140,8 @@ def indicator(
             for each in signature.parameters.values()
             if each.kind is each.KEYWORD_ONLY
         }
+        if name in INDICATORS:
+            raise TypeError(f"{name} is declared twice")
         _require_whole(name, inputs, fields, tuple(outputs), example or {})
         model = create_model(_title(name), __base__=Params, **fields, nan_policy=(spec.Gaps, "window"))
         operation = Operation(

@@ -104,6 +104,14 @@ def test_an_uploaded_array_is_downloaded_unchanged_and_serves_several_jobs(clien
         np.testing.assert_allclose(client.run("matmul", a=kept, b=right)["product"], numbers @ right, rtol=1e-12)
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_dates_become_nanoseconds_whatever_their_unit(unit: str) -> None:
+    times = np.array(["2024-01-02T14:30:00", "2024-01-02T14:30:01"], f"datetime64[{unit}]")
+    assert as_array("time", times, ("int64",)).tolist() == [1_704_205_800_000_000_000, 1_704_205_801_000_000_000]
+    with pytest.raises(TypeError, match="time has the dtype datetime64"):
+        as_array("time", times, ("float64",))
+
+
 def test_a_large_array_stays_where_it_was_read_into_and_is_writable(client: Client) -> None:
     numbers = np.random.default_rng(2).normal(size=(1 << 20, 2))
     kept = client.upload(numbers)

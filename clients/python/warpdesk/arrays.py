@@ -21,7 +21,8 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
     """Convert the client's input array to one of the operation's `dtypes`: unchanged if it has one, else without
     rounding.
 
-    None within a list is a gap (NaN). Integers among floats are converted as exactly as integers alone.
+    None within a list is a gap (NaN). Dates and times (datetime64 of any unit) become nanoseconds since 1970. Integers
+    among floats are converted as exactly as integers alone.
     Raises TypeError for a value with labels, whose orientation an array does not tell, and for a value that is not
     numeric. Raises ValueError if none of `dtypes` holds the numbers exactly.
     """
@@ -43,6 +44,8 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask is not sent: fill it, with NaN for a gap")
     array = _of_list(name, value) if isinstance(value, list | tuple) else np.asarray(value)
+    if array.dtype.kind == "M" and "int64" in dtypes:
+        array = array.astype("datetime64[ns]").astype("int64")
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has the dtype {array.dtype}; it must be numbers: integers or floats")
     if array.dtype.name in dtypes:

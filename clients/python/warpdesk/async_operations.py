@@ -1725,7 +1725,7 @@ class AsyncOperations(ABC):
         origin: int = 0,
         gaps: Literal["omit", "nan", "last"] = "omit",
         incomplete: Literal["keep", "drop"] = "keep",
-        nan_policy: NanPolicy = "error",
+        nan_policy: Literal["error", "skip"] = "error",
         **options: Unpack[RunOptions],
     ) -> BarsResult:
         """Bars by time, count, volume or dollars with their VWAP, from ticks or from smaller bars Arguments are those

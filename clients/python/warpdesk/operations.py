@@ -3005,8 +3005,8 @@ class Operations(ABC):
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
             volume: volumes, shape (time) or (assets, time), oldest first
-            session: a number that changes at the first bar of a session, such as the day; NaN for no change, shape
-                (time) or (assets, time), oldest first
+            session: a number that changes at the first bar of a session, such as the day; NaN for no change, which
+                nan_policy skip takes for a bar to leave out, shape (time) or (assets, time), oldest first
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3516,8 +3516,9 @@ class Operations(ABC):
             volume: volumes, shape (time) or (assets, time), oldest first; given if the expression reads it
             benchmark: another series to compare with, shape (time) or (assets, time), oldest first; given if the
                 expression reads it
-            session: a number that changes at the first bar of a session, such as the day; NaN for no change, shape
-                (time) or (assets, time), oldest first; given if the expression reads it
+            session: a number that changes at the first bar of a session, such as the day; NaN for no change, which
+                nan_policy skip takes for a bar to leave out, shape (time) or (assets, time), oldest first; given if the
+                expression reads it
             a: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
             b: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
             c: any series, shape (time) or (assets, time), oldest first; given if the expression reads it
@@ -3576,7 +3577,7 @@ class Operations(ABC):
         origin: int = 0,
         gaps: Literal["omit", "nan", "last"] = "omit",
         incomplete: Literal["keep", "drop"] = "keep",
-        nan_policy: NanPolicy = "error",
+        nan_policy: Literal["error", "skip"] = "error",
         **options: Unpack[RunOptions],
     ) -> BarsResult:
         """Bars by time, count, volume or dollars with their VWAP, from ticks or from smaller bars
@@ -3655,8 +3656,9 @@ class Operations(ABC):
         Args:
             values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
                 at that bar
-            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
-                handled alone; a negative label: in no group, and NaN in the answer
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry; each group has its
+                own ranks, mean and deviation, and an intercept of its own beside factors; a negative label: in no
+                group, and NaN in the answer
             ties: ranks of equal numbers, as pandas names them. average, min, max: of the ranks they have together.
                 dense: the same rank, and the next number has the next one. first: in the order of the assets.
             percentile: divide by the number of ranked assets (dense: by the greatest rank), so that ranks are above 0
@@ -3676,8 +3678,9 @@ class Operations(ABC):
         Args:
             values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
                 at that bar
-            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
-                handled alone; a negative label: in no group, and NaN in the answer
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry; each group has its
+                own ranks, mean and deviation, and an intercept of its own beside factors; a negative label: in no
+                group, and NaN in the answer
             ddof: the variance is the sum of squares divided by n - ddof: 0 population, 1 sample
 
         Returns:
@@ -3701,8 +3704,9 @@ class Operations(ABC):
         Args:
             values: a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there
                 at that bar
-            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
-                handled alone; a negative label: in no group, and NaN in the answer
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry; each group has its
+                own ranks, mean and deviation, and an intercept of its own beside factors; a negative label: in no
+                group, and NaN in the answer
             lower: quantile below which numbers are raised to it; 0.0 to 1.0
             upper: quantile above which numbers are lowered to it; 0.0 to 1.0
 
@@ -3732,8 +3736,9 @@ class Operations(ABC):
                 with a NaN is left out of the bar
             weights: weights of the squares, 0 or more, shape (assets) or (assets, time), of the dtype of values; an
                 asset with weight 0 has a residual and no influence, one with a NaN is left out
-            groups: a label for each asset, shape (assets) or (assets, time), such as its industry: each group is
-                handled alone; a negative label: in no group, and NaN in the answer
+            groups: a label for each asset, shape (assets) or (assets, time), such as its industry; each group has its
+                own ranks, mean and deviation, and an intercept of its own beside factors; a negative label: in no
+                group, and NaN in the answer
             intercept: remove the mean too: of all assets, or of each group. false: factors alone, through the origin
 
         Returns:

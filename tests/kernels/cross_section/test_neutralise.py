@@ -162,7 +162,9 @@ def test_fewer_assets_than_unknowns_have_no_residuals(assets: int, solvable: boo
     random = np.random.default_rng(2)
     values, factors = random.normal(size=(9, 1)), random.normal(size=(3, 9))
     values[assets:] = NAN
-    residual = neutralise(values, factors=factors, groups=np.arange(9) % 2)["residual"]
+    answer = neutralise(values, factors=factors, groups=np.arange(9) % 2)
+    residual = answer["residual"]
+    assert answer["used"].tolist() == [3 if solvable else 0]
     assert np.isnan(residual[assets:]).all()
     assert not solvable or np.abs(residual[:assets]).max() < 1e-13
     assert np.isnan(residual[:assets]).all() != solvable

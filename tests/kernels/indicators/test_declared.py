@@ -219,10 +219,14 @@ def test_a_declaration_that_lacks_something_is_refused_with_what_it_lacks() -> N
     def bare(close: Node, *, period: Bars) -> Node:
         return lag(close, period)
 
+    def atr(close: Node) -> Node:
+        return close
+
     for build, problem in (
         (wild, r"wild: percent needs Annotated\[..., Field\(description=...\)\]"),
         (odd, "odd: there is no input prices; there are open, high"),
         (bare, "bare: period has no default, so `example` needs it"),
+        (atr, "atr is declared twice"),
     ):
         with pytest.raises(TypeError, match=problem):
             indicator("A test.", out="out")(build)

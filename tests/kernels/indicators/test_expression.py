@@ -208,6 +208,7 @@ def _chain(length: int, op: str = "sum", period: int = 2) -> dict[str, Any]:
         ),
         ({"outputs": {f"x{at}": "close" for at in range(17)}}, "/params/outputs", "at most 16 items"),
         ({"outputs": {"X": "close"}}, "/params/outputs/X", "match"),
+        ({"outputs": {"first": "close"}}, "/params/outputs/first", "'first' is an output of every expression"),
     ],
 )
 def test_what_is_wrong_is_refused_where_it_stands(params: dict[str, Any], pointer: str, problem: str) -> None:
