@@ -120,6 +120,7 @@ def jobs() -> list[Work]:
             },
             lambda result: f"{result['close'].size} weeks, the last {result['close'][-1] - result['open'][-1]:+,.2f}",
         ),
+        *_across(symbols, returns),
         Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
@@ -153,7 +154,6 @@ def jobs() -> list[Work]:
         _aggregation(symbols, closes),
         _forecast(symbols, returns),
         *_secrets(symbols, closes),
-        *_across(symbols, returns),
         *_arithmetic(days, close, moves),
     ]
 
@@ -188,7 +188,7 @@ def _across(symbols: tuple[str, ...], returns: Array) -> list[Work]:
         ),
         Work(
             "neutralise",
-            f"{data}, against their usual moves",
+            "the same, against their usual moves",
             {"values": returns, "factors": usual},
             lambda result: f"{1 - np.var(result['residual']) / np.var(returns):.0%} of the variance explained",
         ),
@@ -377,7 +377,7 @@ def draw(index: prices.Prices, bands: Result, rsi: Result, path: Path, days: int
 
 
 def _print_row(operation: str, subject: str, answer: str, backend: str, queue: str, compute: str) -> None:
-    print(f"{operation:<19} {subject:<41} {answer:<52} {backend:<8} {queue:>9} {compute:>9}", flush=True)
+    print(f"{operation:<19} {subject:<41} {answer:<49} {backend:<8} {queue:>9} {compute:>9}", flush=True)
 
 
 def _milliseconds(seconds: float | None) -> str:

@@ -190,6 +190,10 @@ _SHOWN: dict[str, dict[str, Any]] = {
 _SHAPE = "of the shape and dtype of values"
 
 
+# More assets than a block sorts, with equal numbers among them.
+_MANY = Example({"ties": "dense"}, {"values": {"data": [[k % 7.0] for k in range(TILE + 1)], "dtype": "float64"}})
+
+
 def _in_float32(example: Example) -> Example:
     """The example in float32, with its labels as they are."""
     singles = {"float64": "float32"}
@@ -207,6 +211,7 @@ def _operation(
     example: Example,
     steps: float,
     more: tuple[Input, ...] = (),
+    variants: tuple[Example, ...] = (),
 ) -> Operation:
     return Operation(
         name=name,
@@ -220,7 +225,7 @@ def _operation(
         grid=_grid,
         check=_check,
         batching=Batching(steps=steps),
-        variants=(_in_float32(example),),
+        variants=(_in_float32(example), *variants),
         compile_seconds=2.0,
         counted_as="cross_section",
     )
@@ -233,6 +238,7 @@ CROSS_RANK = _operation(
     (Output("rank", f"1 for the least number, or its percentile; {_SHAPE}"),),
     Example({}, _SHOWN),
     steps=5e5,
+    variants=(_MANY, _in_float32(_MANY)),
 )
 CROSS_ZSCORE = _operation(
     "cross_zscore",
