@@ -238,7 +238,7 @@ CROSS_RANK = _operation(
     (Output("rank", f"1 for the least number, or its percentile; {_SHAPE}"),),
     Example({}, _SHOWN),
     steps=5e5,
-    variants=(_MANY, _in_float32(_MANY)),
+    variants=(_MANY,),
 )
 CROSS_ZSCORE = _operation(
     "cross_zscore",
