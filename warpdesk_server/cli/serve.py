@@ -31,7 +31,8 @@ def _serve(chosen: argparse.Namespace) -> int:
 
     options = Options(chosen.host, chosen.port, not chosen.no_worker, chosen.workers)
     try:
-        serve(options, settings, lambda text: print(text, flush=True))
+        # In one write, since the API and the workers write their lines to the same place.
+        serve(options, settings, lambda text: print(f"{text}\n", end="", flush=True))
     except CannotServe as error:
         return fail(str(error))
     return 0
