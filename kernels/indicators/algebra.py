@@ -140,8 +140,8 @@ def log(x: Node) -> Node:
 
 
 def exp(x: Node) -> Node:
-    """e to the power of a series, which is taken between -708 and 709."""
-    return Node("exp", (x,))
+    """e to the power of a series; infinity above 709, 0 below -708."""
+    return where(x > 709, math.inf, where(x < -708, 0, Node("exp", (x,))))
 
 
 # atan(x) / x in powers of x^2 for |x| <= tan(pi / 8), interpolated at Chebyshev's nodes: good to 1.3e-18.

@@ -41,7 +41,7 @@ __device__ __forceinline__ REAL computed(i32 op, REAL a, REAL b, REAL c) {
         case ABS: return a <= 0 ? (REAL)0 - a : a;
         case SQRT: return sqrt(a);
         case LOG: return logarithm(a);
-        case EXP: return a != a ? a : a > 709 ? (REAL)(1 / (REAL)0) : a < -708 ? (REAL)0 : (REAL)exp64((f64)a);
+        case EXP: return a == a ? (REAL)exp64((f64)a) : a;
         case FLOOR: return floor(a);
         case MAX: return a == a ? (b < a ? a : b) : a;
         case MIN: return a == a ? (a < b ? a : b) : a;

@@ -37,7 +37,7 @@ from warpdesk_server.kernels.cpu.lanes import (
     where_equal,
 )
 from warpdesk_server.kernels.cpu.pages import empty
-from warpdesk_server.kernels.device.elementary import EXP_HIGHEST, EXP_LOWEST, exp64, log64
+from warpdesk_server.kernels.device.elementary import exp64, log64
 from warpdesk_server.kernels.indicators import windows
 from warpdesk_server.kernels.indicators.plan import (
     BARS_READ,
@@ -130,8 +130,7 @@ def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
             to[i] = log64(a[i]) if b[0] <= a[i] <= c[0] else np.nan
     elif op == EXP:
         for i in range(count):
-            y = exp64(a[i]) if a[i] == a[i] else np.nan
-            to[i] = np.inf if a[i] > EXP_HIGHEST else 0.0 if a[i] < EXP_LOWEST else y
+            to[i] = exp64(a[i]) if a[i] == a[i] else np.nan
     elif op == FLOOR:
         for i in range(count):
             to[i] = np.floor(a[i])
