@@ -495,16 +495,16 @@ def test_outputs_of_a_result_have_names(client: Client) -> None:
 
 def test_outputs_of_an_expression_are_found_by_their_own_names(client: Client) -> None:
     close = sp500().close[:60]
-    wanted = ta.expression(alpha=ta.sma(ta.close, 5), series=ta.rsi(ta.close, 14))
+    wanted = ta.expression(alpha=ta.sma(ta.close, 5), strength=ta.rsi(ta.close, 14))
     result = client.run("expression", params=wanted, close=close)
     assert result["alpha"].tobytes() == client.run("sma", close=close, period=5)["sma"].tobytes()
     assert result.alpha.tobytes() == result["series"][0].tobytes() == ta.outputs(result)["alpha"].tobytes()
-    assert ta.outputs(result)["series"].tobytes() == client.run("rsi", close=close, period=14)["rsi"].tobytes()
-    assert set(result) == {"alpha", "series", "names", "first"} <= set(dir(result))
+    assert ta.outputs(result)["strength"].tobytes() == client.run("rsi", close=close, period=14)["rsi"].tobytes()
+    assert set(result) == {"alpha", "strength", "series", "names", "first"} <= set(dir(result))
     assert set(result.outputs) == {"series", "names", "first"}
     copy = pickle.loads(pickle.dumps(result))  # noqa: S301 (ours)
     assert copy["alpha"].tobytes() == result["alpha"].tobytes()
-    with pytest.raises(KeyError, match="there is no output 'beta'; there are alpha, series, names, first"):
+    with pytest.raises(KeyError, match="there is no output 'beta'; there are alpha, strength, series, names, first"):
         _ = result["beta"]
     assert "beta" not in result
 
