@@ -33,7 +33,7 @@ Random = np.random.Generator
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.bars": ("CHUNK", (1, 300, 1_000)),
-    "warpdesk_server.kernels.cross_section": ("CHUNK", (400, 1_200, 3_000)),
+    "warpdesk_server.kernels.cross_section": ("CHUNK", (200, 600, 1_500)),
     "warpdesk_server.kernels.dp_noise": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.federated_average": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
@@ -294,7 +294,7 @@ def drawn(name: str, random: Random) -> Request:
 def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str, Any]]:
     """What `RememberingDevice.begin` is told: memory for some chunks, which allocations fail, another kind of GPU."""
     while True:
-        resident = int(random.integers(1, grid.chunks + 1))
+        resident = int(random.integers(1, max(2, grid.chunks)))  # fewer than all
         first, times = int(random.integers(1, 2 * allocations + 1)), int(random.integers(0, 4))
         yield {
             # Views and the ends of arrays may take a little more than the chunks.
@@ -308,11 +308,13 @@ def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SPLIT)
 def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    operation, random = OPERATIONS[name], np.random.default_rng(list(name.encode()))
+    operation = OPERATIONS[name]
     device, outcomes = RememberingDevice(), Counter[str]()
     private = operation.randomness == "private" or any(given.secret for given in operation.inputs)
     wanted = math.ceil(SCHEDULES / len(SPLIT) / REQUESTS)
-    for _ in range(REQUESTS):
+    for number in range(REQUESTS):
+        # Two lanes race for memory, so how many schedules it takes differs: the requests must not follow from that.
+        random = np.random.default_rng([*name.encode(), number])
         _make_small(operation, random, monkeypatch)
         request = drawn(name, random)
         monkeypatch.setattr(chunks, "PART", request.grid.each)  # so that lanes are worth it
@@ -333,9 +335,8 @@ def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: p
             if answered == wanted:
                 break
     assert outcomes["in parts"] + outcomes["in one piece"] >= SCHEDULES / len(SPLIT)
-    # Two lanes race for memory, so the counts differ a little from run to run: these bounds are far from what is seen.
-    assert outcomes["in parts"] > outcomes["in one piece"] / 3, outcomes
-    assert outcomes["refused"] < 2 * outcomes["in parts"], outcomes
+    assert outcomes["in parts"] > outcomes["in one piece"], outcomes
+    assert outcomes["refused"] < outcomes["in parts"], outcomes
     assert device.computed < device.calls / 5, "or this takes long"
 
 
