@@ -17,6 +17,10 @@ NAMES = (
 
 
 def main(arguments: list[str]) -> int:
+    if flags := [argument for argument in arguments if argument.startswith("--") and argument != "--save"]:
+        print(__doc__)
+        print(f"there is no {', '.join(flags)}; the benchmarks are {', '.join(NAMES)}")
+        return 2
     wanted = [argument for argument in arguments if not argument.startswith("--")] or list(NAMES[:-2])
     if unknown := sorted(set(wanted) - set(NAMES)):
         print(f"no benchmark called {', '.join(unknown)}; there are {', '.join(NAMES)}")
