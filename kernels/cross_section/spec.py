@@ -14,6 +14,7 @@ from warpdesk_server.kernels.problems import refuse
 
 MOST_ASSETS = 65_536  # about as many as there are listed shares
 MOST_FACTORS = 64
+MOST_WORK = 2e11  # steps of about a nanosecond of one core
 # Numbers of one chunk on a device, times the columns that each bar has there; it changes no byte.
 CHUNK = 1 << 22
 _CORES = 8  # of a worker that computes on the CPU, for what a job is said to need
@@ -105,12 +106,16 @@ def _grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
 def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     values = inputs["values"]
     grid = _grid(params, inputs)
-    factors = max(0, columns(params, inputs) - 3)
     each = values.shape[0] * (columns(params, inputs) + 8)
     scratch = _CORES * 8 * max(each, min(values.size * columns(params, inputs), 1 << 20))  # of each core's bars
     nbytes = sum(given.nbytes for given in inputs.values()) + values.nbytes + scratch + grid.fixed + grid.each
-    # Factors are made orthogonal in pairs; the rest takes about as long as eight pairs.
-    return Cost(nbytes, work=float(values.size * (8 + factors**2 if isinstance(params, Neutralise) else 1)))
+    return Cost(nbytes, work=_work(params, inputs))
+
+
+def _work(params: Params, inputs: Mapping[str, ArrayInfo]) -> float:
+    """Elementary steps: factors are made orthogonal in pairs; the rest takes about as long as eight pairs."""
+    factors = max(0, columns(params, inputs) - 3)
+    return float(inputs["values"].size * (8 + factors**2 if isinstance(params, Neutralise) else 1))
 
 
 def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
@@ -138,6 +143,12 @@ def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
 def _check_neutralise(params: Neutralise, inputs: Mapping[str, ArrayInfo]) -> None:
     if "factors" in inputs and inputs["factors"].shape[0] > MOST_FACTORS:
         raise refuse("/inputs/factors", f"{inputs['factors'].shape[0]} factors, the most are {MOST_FACTORS}")
+    if (steps := _work(params, inputs)) > MOST_WORK:
+        raise refuse(
+            "/inputs/factors",
+            f"{inputs['factors'].shape[0]} factors at {inputs['values'].size:,} numbers are {steps:.3g} steps, and a "
+            f"job has at most {MOST_WORK:.3g}: use fewer factors or divide the bars",
+        )
     if not params.intercept and "groups" in inputs:
         raise refuse("/params/intercept", "groups have an intercept each, so intercept cannot be false beside groups")
     if not params.intercept and "factors" not in inputs:

@@ -306,6 +306,13 @@ VALUES = ("float64", (5, 9))
         (
             "neutralise",
             {},
+            {"values": ("float64", (50_000, 1_000)), "factors": ("float64", (64, 50_000))},
+            "/inputs/factors",
+            "64 factors at 50,000,000 numbers are 2.05e+11 steps, and a job has at most 2e+11",
+        ),
+        (
+            "neutralise",
+            {},
             {"factors": ("float32", (1, 5))},
             "/inputs/factors",
             "dtype float32, and values has float64: they must be equal",
