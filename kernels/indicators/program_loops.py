@@ -571,18 +571,8 @@ def run_rows(  # type: ignore[no-untyped-def]
                 elif op == FIR:
                     _fir_range(a, law_at, integers[law, PERIOD], count, to, zero)
                 elif op == QUANTILE:
-                    _quantile_range(
-                        a,
-                        integers[law, PERIOD],
-                        integers[law, PLACE],
-                        law_at[SHARE],
-                        count,
-                        to,
-                        scratch,
-                        zero,
-                        one,
-                        nan,
-                    )
+                    period, place, fraction = integers[law, PERIOD], integers[law, PLACE], law_at[SHARE]
+                    _quantile_range(a, period, place, fraction, count, to, scratch, zero, one, nan)
                 elif op == COUNT_BELOW:
                     _count_range(a, integers[law, PERIOD], integers[law, PLACE], count, to, zero, one)
                 elif op == RATCHET:
@@ -688,16 +678,8 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
     rows, laws = [], [index for index, step in enumerate(steps) if step.op in LOOPS]
     law_of = {index: law for law, index in enumerate(laws)}
     means = {(step.args, step.values): index for index, step in enumerate(steps) if step.op == "mean"}
-    later = dict[int, int]()  # a mean and a deviation of the same bars: the deviation's loop gives both
-    for index, step in enumerate(steps):
-        if step.op == "deviation" and (step.args, step.values) in means:
-            mean = means[step.args, step.values]
-            later |= {min(mean, index): -1, max(mean, index): index}
-    for index in range(len(steps)):
-        work = later.get(index, index)
-        if work < 0 or steps[work].op == "input":
-            continue
-        index, step = work, steps[work]
+    for index in _order(steps, means):
+        step = steps[index]
         operands = [at(arg) for arg in step.args]
         if step.op == "deviation":
             mean = means.get((step.args, step.values), -1)
@@ -742,6 +724,16 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
         + 4 * LANES,
         chunk,
     )
+
+
+def _order(steps: tuple[Step, ...], means: Mapping[tuple[Any, Any], int]) -> list[int]:
+    """The steps that run, in their order. Of a mean and a deviation of the same bars the deviation's loop gives both,
+    at the later of their places."""
+    place = {index: index for index, step in enumerate(steps) if step.op != "input"}
+    for index, step in enumerate(steps):
+        if step.op == "deviation" and (mean := means.get((step.args, step.values))) is not None:
+            place[index] = max(index, place.pop(mean))
+    return sorted(place, key=lambda index: place[index])
 
 
 def _bases(program: Program, resumes: bool, cut: bool) -> tuple[list[int], list[tuple[int, int, int]]]:

@@ -98,17 +98,8 @@ def _start(rows: int, size: int, arrays: Array) -> _State:
 
 
 def _identity(program: Program, policy: NanPolicy, dtype: Any) -> bytes:
-    text = repr(
-        (
-            _FORM,
-            *program_loops.state_of(program, dtype),
-            program.steps,
-            program.constants,
-            program.outputs,
-            policy,
-            str(dtype),
-        )
-    )
+    layout = _FORM, *program_loops.state_of(program, dtype), str(dtype), policy
+    text = repr((layout, program.steps, program.constants, program.outputs))
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()
 
 

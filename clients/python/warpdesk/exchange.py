@@ -79,8 +79,7 @@ class ArrayBody:
         """The memory for a response that brings an array and says how long it is; None for any other."""
         length = response.headers.get("Content-Length", "")
         plain = response.headers.get("Content-Type") == NPY and "Content-Encoding" not in response.headers
-        plain = plain and response.is_success
-        return cls(int(length)) if plain and length.isdigit() else None
+        return cls(int(length)) if response.is_success and plain and length.isdigit() else None
 
     def take(self, piece: bytes) -> None:
         begin, self._end = self._end, self._end + len(piece)
