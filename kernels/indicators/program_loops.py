@@ -473,10 +473,11 @@ def _exchange(state, registers, kept, counts, integers, far, ends, tiles, tile, 
 @njit(error_model="numpy")
 def _exchanged(state, numbers, count, back):  # type: ignore[no-untyped-def]
     """Write numbers to a state, or read them back; returns where the next are."""
-    if back:
-        _copy(state, numbers, count)
-    else:
-        _copy(numbers, state, count)
+    for i in range(count):
+        if back:
+            numbers[i] = state[i]
+        else:
+            state[i] = numbers[i]
     return moved(state, count)
 
 
@@ -522,10 +523,12 @@ def run_rows(  # type: ignore[no-untyped-def]
             counts[law] = 0
             begin_state(moved(far_at, 10 * law), one)
             begin_state(moved(far_at, 10 * law + 5), one)
-        if first:
-            state = moved(states_at, row * states.shape[1])
-            _exchange(state, registers, kept, counts, integers, far_at, ends_at, tiles, first // TILE, True)
-        for at in range(start, stop, chunk):
+        for at in range(start, stop + 1, chunk):
+            if states.shape[1] and at:
+                state = moved(states_at, row * states.shape[1])
+                _exchange(state, registers, kept, counts, integers, far_at, ends_at, tiles, at // TILE, at == first)
+            if at == stop:
+                break
             count = min(chunk, stop - at)
             for k in range(given.shape[0]):
                 bases[1 + k] = given[k, 0] + (given[k, 1] * row + at - first) * itemsize
@@ -611,9 +614,6 @@ def run_rows(  # type: ignore[no-untyped-def]
                     _copy(moved(registers, copies[k, 1]), addressed(registers, bases[1 + copies[k, 0]]), count)
             for k in range(kept.shape[0]):
                 _slide(moved(registers, kept[k, 0]), kept[k, 1], chunk)
-            if states.shape[1] and at + chunk <= stop:
-                state, tile = moved(states_at, row * states.shape[1]), (at + chunk) // TILE
-                _exchange(state, registers, kept, counts, integers, far_at, ends_at, tiles, tile, False)
     keep_alive(file, space, edges, counts, segments, ends, far, numbers, bases, table, states)
 
 
