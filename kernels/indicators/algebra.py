@@ -253,6 +253,12 @@ def deviation(x: Node, period: int) -> Node:
     return Node("deviation", (x,), (period,), delay=period - 1)
 
 
+def bands(x: Node, period: int, width: float) -> dict[str, Node]:
+    """Bollinger's bands: the operation `bollinger`, byte for byte."""
+    middle, reach = mean(x, period), width * deviation(x, period)
+    return {"upper": middle + reach, "middle": middle, "lower": middle - reach}
+
+
 Window = tuple[Node, ...]
 
 

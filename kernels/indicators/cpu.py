@@ -10,80 +10,56 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.indicators import algebra as a
 from warpdesk_server.kernels.indicators import expression as expressions
-from warpdesk_server.kernels.indicators import program_loops, recurrence_loops, window_loops
+from warpdesk_server.kernels.indicators import program_loops
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.expression import Expression
-from warpdesk_server.kernels.indicators.gaps import close_all_gaps, close_gaps, reopen_gaps, whole_gap
+from warpdesk_server.kernels.indicators.gaps import close_all_gaps, reopen_gaps, whole_gap
 from warpdesk_server.kernels.indicators.indicator import program_of
 from warpdesk_server.kernels.indicators.plan import Program, plan
-from warpdesk_server.kernels.indicators.recurrence import rsi_recurrence
-from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
+from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, Rsi, Sma
 
 Array = NDArray[Any]
 
-
 _CLOSE = a.series("close")
+_GRAPHS: dict[type, Callable[[Any], dict[str, a.Node]]] = {
+    Sma: lambda params: {"sma": a.mean(_CLOSE, params.period)},
+    Ema: lambda params: {"ema": a.ema(_CLOSE, params.period, params.convention)},
+    Rsi: lambda params: {"rsi": a.strength(_CLOSE, params.period, params.convention, float(params.flat))},
+    Bollinger: lambda params: a.bands(_CLOSE, params.period, params.width),
+}
 
 
 def sma(params: Sma, prices: Array) -> dict[str, Any]:
     """Moving average: mean of the last `period` prices of (time) or (assets, time), float64 or float32; first at bar
     period - 1."""
-    return _by_program(_sma(params.period, prices.dtype.itemsize), params, {"close": prices})
-
-
-@lru_cache(maxsize=256)
-def _sma(period: int, itemsize: int) -> Program:
-    return plan({"sma": a.mean(_CLOSE, period)}, itemsize)
+    return _of_prices(params, prices)
 
 
 def bollinger(params: Bollinger, prices: Array) -> dict[str, Any]:
     """Bollinger bands: the mean of the last `period` prices and `width` population deviations around it; first at bar
     period - 1."""
-    names = "upper", "middle", "lower"
-    return _compute(
-        lambda x, out: window_loops.bands(x, params.period, params.width, *out), prices, names, params.nan_policy
-    )
+    return _of_prices(params, prices)
 
 
 def ema(params: Ema, prices: Array) -> dict[str, Any]:
     """Exponential moving average of prices (time) or (assets, time); first at bar period - 1 (talib) or at the first
     price."""
-    return _by_program(_ema(params.period, params.convention, prices.dtype.itemsize), params, {"close": prices})
-
-
-@lru_cache(maxsize=256)
-def _ema(period: int, convention: str, itemsize: int) -> Program:
-    return plan({"ema": a.ema(_CLOSE, period, convention)}, itemsize)
+    return _of_prices(params, prices)
 
 
 def rsi(params: Rsi, prices: Array) -> dict[str, Any]:
     """RSI of prices (time) or (assets, time): 100 * gains / (gains + losses), averaged by the convention; first at bar
     period."""
-    if params.convention == "cutler":
-        return _by_program(_cutler(params.period, params.flat, prices.dtype.itemsize), params, {"close": prices})
-    law = rsi_recurrence(params.period, params.convention)
-    return _compute(
-        lambda x, out: recurrence_loops.rsi(x, law, float(params.flat), *out), prices, ("rsi",), params.nan_policy
-    )
+    return _of_prices(params, prices)
+
+
+def _of_prices(params: Any, prices: Array) -> dict[str, Any]:
+    return _by_program(_program(params, prices.dtype.itemsize), params, {"close": prices})
 
 
 @lru_cache(maxsize=256)
-def _cutler(period: int, flat: float | str, itemsize: int) -> Program:
-    return plan({"rsi": a.strength(_CLOSE, period, "cutler", float(flat))}, itemsize)
-
-
-def _compute(
-    fill: Callable[[Array, list[Array]], None], prices: Array, names: tuple[str, ...], policy: NanPolicy
-) -> dict[str, Any]:
-    series = np.ascontiguousarray(prices).reshape(-1, prices.shape[-1]) if prices.size else prices
-    outputs = [np.empty_like(series) for _ in names]
-    if series.size:
-        # Read-only, so that memory-mapped files and arrays in memory have one Numba signature.
-        closed = close_gaps(series, policy).view(np.ndarray)
-        closed.flags.writeable = False
-        fill(closed, outputs)
-        outputs = [reopen_gaps(out, series, policy) for out in outputs]
-    return {name: out.reshape(prices.shape) for name, out in zip(names, outputs, strict=True)}
+def _program(params: Any, itemsize: int) -> Program:
+    return plan(_GRAPHS[type(params)](params), itemsize)
 
 
 def __getattr__(name: str) -> Callable[..., dict[str, Any]]:

@@ -95,12 +95,8 @@ def _flat(value: Any) -> float:  # always the same NaN object, so that equal nod
     return math.nan if value == "nan" else float(value)
 
 
-def _band(side: int) -> Callable[..., Node]:
-    def build(close: Node, period: int, width: float) -> Node:
-        middle, reach = a.mean(close, period), width * a.deviation(close, period)
-        return middle + reach if side > 0 else middle - reach
-
-    return build
+def _band(name: str) -> Callable[..., Node]:
+    return lambda close, period, width: a.bands(close, period, width)[name]
 
 
 _FUNCTIONS: dict[str, _Function] = {
@@ -149,9 +145,9 @@ _FUNCTIONS: dict[str, _Function] = {
         lambda close, period, convention, flat: a.strength(close, period, convention, _flat(flat)),
         spec.Rsi,
     ),
-    "bollinger.upper": _indicator(_band(1), spec.Bollinger),
-    "bollinger.middle": _indicator(lambda close, period, width: a.mean(close, period), spec.Bollinger),  # noqa: ARG005
-    "bollinger.lower": _indicator(_band(-1), spec.Bollinger),
+    "bollinger.upper": _indicator(_band("upper"), spec.Bollinger),
+    "bollinger.middle": _indicator(_band("middle"), spec.Bollinger),
+    "bollinger.lower": _indicator(_band("lower"), spec.Bollinger),
 }
 
 

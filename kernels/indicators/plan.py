@@ -6,7 +6,8 @@ loop, then the loops over its results, then the arithmetic that needs those. For
 
 - `first`: the first bar that has a number if the inputs have no gap,
 - `history`: how many bars before the current ones are still read,
-- `reach`: how many earlier bars its numbers depend on, None if all.
+- `reach`: how many earlier bars its numbers depend on, None if all. (A `strength` that stands still for so long that
+  both averages decay to zero depends on more, and its loop says so.)
 """
 
 import math
@@ -307,7 +308,7 @@ class _Builder:
     def _own_reach(self, step: Step) -> int | None:
         if step.op in WINDOWS:
             return 2 * int(step.values[0]) + 1
-        if step.op == "follow":
+        if step.op in ("follow", "strength"):
             tiles = look_back(step.law, self._itemsize)
             return (tiles + -(-step.law.settled // TILE) + 2) * TILE if tiles else None
         if step.op in BARS_READ:

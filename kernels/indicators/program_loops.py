@@ -63,7 +63,7 @@ from warpdesk_server.kernels.indicators.recurrence_loops import (
     put_bars,
     rsi_tile,
 )
-from warpdesk_server.kernels.indicators.window_loops import WORTH, band_range, mean_range, space_of, strength_range
+from warpdesk_server.kernels.indicators.window_loops import WORTH, deviation_range, mean_range, space_of, strength_range
 
 STRIP = 512  # bars that an arithmetic step takes at a time; also the length of a constant's register
 
@@ -484,7 +484,7 @@ def _exchanged(state, numbers, count, back):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def run_rows(  # type: ignore[no-untyped-def]
     table, kept, given, copies, integers, numbers, constants, room, space_room, states, first, time, chunk, parts,
-    reach, begin, end,
+    reach, unsure, begin, end,
 ):  # fmt: skip
     """Run a program over the tasks `begin` to `end`: the rows, each in `parts` parts.
 
@@ -492,7 +492,8 @@ def run_rows(  # type: ignore[no-untyped-def]
     series, inputs and then outputs: the address of bar 0 of row 0, the numbers from row to row, whether it is an
     output, and a register for an output that is not shown yet. `copies` are those between series and registers: the
     series, the register, and whether it is copied out. Where `states` has numbers for each row, rows go on from them
-    at bar `first`, and they become those after the last whole chunk.
+    at bar `first`, and they become those after the last whole chunk. `unsure` becomes 1 if a part depends on more bars
+    before it than its `reach`.
     """
     one = constants[0]
     zero, nan, hundred = one - one, constants[1], constants[2]
@@ -562,11 +563,8 @@ def run_rows(  # type: ignore[no-untyped-def]
                     if op == MEAN:
                         mean_range(x, period, numbers[law, SHARE], edge, scratch, here, limit, size, out)
                     elif op == DEVIATION:
-                        middle = moved(b, -at)
-                        band_range(
-                            x, period, numbers[law, SHARE], one, edge, scratch, here, limit, size, out, middle, middle,
-                            True,
-                        )  # fmt: skip
+                        share_of, middle = numbers[law, SHARE], moved(b, -at)
+                        deviation_range(x, period, share_of, edge, scratch, here, limit, size, out, middle)
                     else:
                         strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, size, out)
                 elif op == SPREAD:
@@ -594,20 +592,21 @@ def run_rows(  # type: ignore[no-untyped-def]
                     for tile in range(at // TILE, -(-(at + count) // TILE)):
                         if op == FOLLOW:
                             counts[law] = ema_tile(
-                                moved(a, -at), moved(to, -at), time, tile, True, counts[law], law_at[BETA],
+                                moved(a, -at), moved(to, -at), time, tile, counts[law], law_at[BETA],
                                 integers[law, WARM], integers[law, VALID], integers[law, SETTLED], integers[law, LATE],
                                 one, inclusive, strides, integers[law, LOOK_BACK], tiles, scratch, segments_at,
                                 moved(ends_at, 3 * tiles * law), moved(far_at, 10 * law),
                             )  # fmt: skip
                             continue
                         counts[law], held = rsi_tile(
-                            moved(a, -at), moved(to, -at), time, tile, True, counts[law], law_at[BETA],
+                            moved(a, -at), moved(to, -at), time, tile, counts[law], law_at[BETA],
                             integers[law, WARM], integers[law, VALID], integers[law, SETTLED], law_at[WEIGHT], one,
                             hundred, law_at[TINY], inclusive, strides, integers[law, LOOK_BACK], tiles,
                             scratch, segments_at, moved(ends_at, 3 * tiles * law), moved(far_at, 10 * law),
                         )  # fmt: skip
                         if held:
                             carry_held(moved(to, -at), tile * TILE, time, law_at[FLAT])
+                            unsure[0] = max(unsure[0], start > first)
                 step += 1
             for k in range(copies.shape[0]):
                 if copies[k, 2] and at >= own:
@@ -627,7 +626,7 @@ class _Layout:
     integers: NDArray[Any]
     numbers: NDArray[Any]
     constants: NDArray[Any]
-    hidden: int  # the register of outputs that are not shown yet
+    hidden: tuple[int, ...]  # for each output the register of what is not shown yet, if rows are cut
     room: int
     space: int
     chunk: int
@@ -648,8 +647,9 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
     room = constants.size * STRIP
     lead = max((_up(step.values[0]) for step in steps if step.op in WINDOWS), default=0)  # blocks begin before a chunk
     spare = room + lead
-    hidden = spare + chunk + LANES + lead  # after the means that nobody reads
-    room = hidden + chunk + LANES
+    room = spare + chunk + LANES + lead  # after the means that nobody reads
+    hidden = tuple(room + k * (chunk + LANES) for k in range(len(program.outputs) * cut))
+    room += len(hidden) * (chunk + LANES)
     base, copies = _bases(program, resumes, cut)
     place, kept, free = [0] * len(steps), [], list[int]()
     last = {arg.at: index for index, step in enumerate(steps) for arg in step.args}
@@ -740,16 +740,15 @@ def _bases(program: Program, resumes: bool, cut: bool) -> tuple[list[int], list[
     """The base of each step's numbers, and the copies that the others need.
 
     Arithmetic and the loops of DIRECT read inputs and write outputs where the caller has them, unless somebody reads
-    them with a lag. An output that other steps read stays in a register if rows are `cut` into parts: what a part
-    computes before its own bars is not the caller's. Where a row `resumes`, the caller lacks the bars that loops look
-    back to. The caller's series are the inputs and then the outputs.
+    them with a lag. If rows are `cut` into parts, an output whose earlier bars a loop reads stays in a register, since
+    they are another part's. Where a row `resumes`, the caller lacks the bars that loops look back to. The caller's
+    series are the inputs and then the outputs.
     """
     steps, ends = program.steps, [end.at for _, end in program.outputs]
-    read, kept = set[int](), set(ends if resumes else ())  # kept: in a register
+    kept = set(ends if resumes else ())  # in a register
     for step in steps:
         for arg in step.args:
-            read.add(arg.at)
-            loop = step.op in LOOPS and (resumes or step.op not in DIRECT)
+            loop = step.op in LOOPS and (resumes or step.op not in DIRECT or (cut and arg.at in ends))
             if arg.lag or loop or step.op in EIGHTS:
                 kept.add(arg.at)
     base, copies = [0] * len(steps), []
@@ -761,8 +760,7 @@ def _bases(program: Program, resumes: bool, cut: bool) -> tuple[list[int], list[
             base[index] = 1 + series
     for series, index in enumerate(ends, start=len(inputs)):
         direct = steps[index].is_map or steps[index].op in DIRECT
-        alone = index not in read or not cut
-        if direct and alone and index not in kept and ends.count(index) == 1:
+        if direct and index not in kept and ends.count(index) == 1:
             base[index] = 1 + series
         else:
             copies.append((series, index, 1))
@@ -817,28 +815,42 @@ def run(
     arrays = {name: np.ascontiguousarray(inputs[name]) for name in program.inputs}
     rows, time = max(array.shape[0] for array in inputs.values()), next(iter(inputs.values())).shape[1]
     dtype = next(iter(inputs.values())).dtype
-    tiles, parts, reach = -(-time // TILE), 1, 0
-    # A row has several parts if there are fewer rows than cores and parts do not mostly repeat what others compute.
-    if states is None and program.reach is not None:
-        worth = 4 * max(program.reach, program.chunk)
-        parts = max(1, min(tiles * TILE // worth, -(-4 * get_num_threads() // rows)))
+    parts, reach = parts_of(program, rows, time) if states is None else 1, 0
     layout = _layout(program, dtype, resumes=states is not None, cut=parts > 1)
     if parts > 1 and program.reach is not None:
         reach = -(-program.reach // layout.chunk) * layout.chunk
     states = np.empty((rows, 0), dtype) if states is None else states
     outputs = empty((len(program.outputs), rows, time), dtype)
     given = [(array.ctypes.data, time if array.shape[0] > 1 else 0, 0, 0) for array in arrays.values()]
-    given += [(array.ctypes.data, time, 1, layout.hidden) for array in outputs]
+    hidden = layout.hidden or (0,) * len(outputs)
+    given += [(array.ctypes.data, time, 1, place) for array, place in zip(outputs, hidden, strict=True)]
     tables = (
         layout.table, layout.kept, np.array(given, np.int64).reshape(-1, 4), layout.copies, layout.integers,
         layout.numbers, layout.constants, layout.room, layout.space, states, first,
     )  # fmt: skip
 
-    def work(begin: int, end: int) -> None:
-        run_rows(*tables, first + time, layout.chunk, parts, reach, begin, end)
+    def compute(parts: int) -> bool:
+        unsure = np.zeros(1, np.int64)
 
-    share(rows * parts, work, -(-WORTH // time) if parts == 1 else 1)
+        def work(begin: int, end: int) -> None:
+            run_rows(*tables, first + time, layout.chunk, parts, reach, unsure, begin, end)
+
+        share(rows * parts, work, -(-WORTH // time) if parts == 1 else 1)
+        return not unsure[0]
+
+    if not compute(parts):
+        compute(1)
     return outputs
+
+
+def parts_of(program: Program, rows: int, time: int) -> int:
+    """The parts that each row is run in: several if there are fewer rows than cores, each with so many bars that it
+    does not mostly repeat what the part before it computes."""
+    if program.reach is None:
+        return 1
+    threads, worth = get_num_threads(), 4 * max(program.reach, program.chunk)
+    even = time // (4 * worth) // threads * threads
+    return max(1, min(max(even, min(threads, time // worth)), -(-4 * threads // rows)))
 
 
 def state_of(program: Program, dtype: Any) -> tuple[int, int]:

@@ -4,20 +4,17 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads, njit
+from numba import njit
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.fetch import fetch
 from warpdesk_server.kernels.cpu.lanes import (
     LANES,
     after_1,
     after_2,
     after_4,
-    keep_alive,
     load,
     moved,
-    pointer,
     spread,
     store,
     strided,
@@ -30,10 +27,7 @@ from warpdesk_server.kernels.indicators.recurrence import (
     SEGMENT,
     SEGMENTS,
     TILE,
-    Recurrence,
     decay,
-    look_back,
-    negligible,
 )
 
 GROUP_BARS = LANES * SEGMENT  # bars of the segments that one vector runs
@@ -416,15 +410,6 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def _counted(x, start, settled):  # type: ignore[no-untyped-def]
-    """The number of bars with a price since the last gap before a bar, at most settled + 1."""
-    count = 0
-    while count <= settled and start - count > 0 and not np.isnan(x[start - count - 1]):
-        count += 1
-    return count
-
-
-@njit(error_model="numpy")
 def begin_state(far, one):  # type: ignore[no-untyped-def]
     """Set the start of a row's EMA or RSI: the state before its span, and empty maps of the span and of the group."""
     zero = one - one
@@ -479,10 +464,10 @@ def _after(x, start, stop, count, gaps, settled):  # type: ignore[no-untyped-def
 
 @njit(error_model="numpy")
 def ema_tile(  # type: ignore[no-untyped-def]
-    x, out, time, tile, shows, count, beta, warm, valid, settled, late, one, inclusive, strides, look_back, tiles,
+    x, out, time, tile, count, beta, warm, valid, settled, late, one, inclusive, strides, look_back, tiles,
     space, begin, ends, far,
 ):  # fmt: skip
-    """Compute a tile of an EMA, or only its map if it does not show; returns the count of bars before the next tile.
+    """Compute a tile of an EMA; returns the count of bars before the next tile.
 
     `count` is the number of bars since the last gap before the tile. `space` has SPACE numbers, `begin` SEGMENTS
     integers. `ends` has the maps of the row's tiles, factors first, and `far` the state of `_begin`.
@@ -533,8 +518,6 @@ def ema_tile(  # type: ignore[no-untyped-def]
         _compose(a, b, used, one)
     ends[tile], ends[tiles + tile] = a[SEGMENTS - 1], b[SEGMENTS - 1]
     count = _after(x, start, stop, count, gaps, settled)
-    if not shows:
-        return count
     entry = _carry(ends, moved(ends, tiles), tile, look_back, far)
     _advance(far, tile, a[SEGMENTS - 1], b[SEGMENTS - 1], one)
     _enter(a, b, used, entry, y)
@@ -559,10 +542,10 @@ def ema_tile(  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy")
 def rsi_tile(  # type: ignore[no-untyped-def]
-    x, out, time, tile, shows, count, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides,
+    x, out, time, tile, count, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides,
     look_back, tiles, space, begin, ends, far,
 ):  # fmt: skip
-    """Compute a tile of an RSI, or only its maps if it does not show.
+    """Compute a tile of an RSI.
 
     As ema_tile, with a space of SPACE numbers, three tables in `ends` and two states in `far`. Returns the count
     before the next tile, and how many bars hold HOLD, if any.
@@ -613,8 +596,6 @@ def rsi_tile(  # type: ignore[no-untyped-def]
         _compose(a, down, used, one)
     ends[tile], ends[tiles + tile], ends[2 * tiles + tile] = a[end], up[end], down[end]
     count = _after(x, start, stop, count, gaps, settled)
-    if not shows:
-        return count, 0
     gained = _carry(ends, moved(ends, tiles), tile, look_back, far_up)
     lost = _carry(ends, moved(ends, 2 * tiles), tile, look_back, far_down)
     _advance(far_up, tile, a[end], up[end], one)
@@ -647,41 +628,6 @@ def rsi_tile(  # type: ignore[no-untyped-def]
     return count, held
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _rsi_parts(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides, look_back, parts, first, end,
-    held, space, out,
-):  # fmt: skip
-    time, zero, flat, shown_flat = prices.shape[1], one - one, pointer(prices), pointer(out)
-    if time <= SEGMENT:
-        for row in range(first, end):
-            x, shown = moved(flat, row * time), moved(shown_flat, row * time)
-            _, _, _, _, held[row, 0] = _rsi_any_segment(
-                x, 0, time, 0, beta, warm, valid, settled, weight, one, hundred, tiny, zero, zero, True, shown
-            )
-        return
-    tiles, begin = -(-time // TILE), np.empty(SEGMENTS, np.int64)
-    ends, far = np.empty(3 * tiles, prices.dtype), np.empty(10, prices.dtype)
-    ends_at, far_at, begin_at, space_at = pointer(ends), pointer(far), pointer(begin), pointer(space)
-    inclusive_at, strides_at = pointer(inclusive), pointer(strides)
-    for task in range(first, end):
-        row, part = task // parts, task % parts
-        x, shown = moved(flat, row * time), moved(shown_flat, row * time)
-        own = part * tiles // parts  # earlier tiles are only reduced, for the state before it
-        begun = max(0, own - look_back)
-        begin_state(far_at, one)
-        begin_state(moved(far_at, 5), one)
-        count = _counted(x, begun * TILE, settled)
-        for tile in range(begun, (part + 1) * tiles // parts):
-            count, some = rsi_tile(
-                x, shown, time, tile, tile >= own, count, beta, warm, valid, settled, weight, one, hundred, tiny,
-                inclusive_at, strides_at, look_back, tiles, space_at, begin_at, ends_at, far_at,
-            )  # fmt: skip
-            if tile >= own:
-                held[row, tile] = some
-    keep_alive(ends, far, begin)
-
-
 @njit(error_model="numpy")
 def carry_held(rsi, start, time, flat):  # type: ignore[no-untyped-def]
     """Replace HOLD by the last RSI of its run: prices did not move for so long that both averages decayed to zero."""
@@ -695,43 +641,3 @@ def carry_held(rsi, start, time, flat):  # type: ignore[no-untyped-def]
             rsi[t] = last
         else:
             last = rsi[t]
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
-    at, time = pointer(rsi), rsi.shape[1]
-    for row in range(held.shape[0]):
-        for tile in range(held.shape[1]):
-            if held[row, tile]:
-                carry_held(moved(at, row * time), tile * TILE, time, flat)
-
-
-def parts(assets: int, tiles: int, reach: int) -> int:
-    """The number of parts of each row of prices: several tasks a core, but no part that mostly repeats others' work."""
-    if reach == 0:
-        return 1
-    return max(1, min(tiles // (4 * reach), -(-4 * get_num_threads() // assets)))
-
-
-def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
-    """Fill `out` (assets, time) with the RSI of prices by a recurrence."""
-    real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
-    constants = (
-        real(law.beta), law.warm, law.valid, law.settled, real(law.first), real(1), real(100),
-        real(negligible(prices.itemsize)), *grid,
-    )  # fmt: skip
-    held = np.empty((prices.shape[0], -(-prices.shape[1] // TILE)), np.int64)
-    share(tasks, lambda first, end: _rsi_parts(prices, *constants, first, end, held, _space(prices), out), at_least)
-    _carry_held_rows(held, real(flat), out)
-
-
-def _space(prices: NDArray[Any]) -> NDArray[Any]:
-    return np.zeros(SPACE, prices.dtype)
-
-
-def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, ...]]:
-    """The plan of an EMA or RSI: the number of tasks, the least at a time, and constants (decays, look back, parts)."""
-    assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
-    reach = look_back(law, prices.itemsize)
-    cut = parts(assets, tiles, reach)
-    return assets * cut, -(-16 // tiles), (*decays(law.beta, prices.dtype), reach, cut)

@@ -1,12 +1,7 @@
 """Indicators over windows on the CPU: the sums of windows.py, eight bars at a time."""
 
-from typing import Any
-
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from warpdesk_server.kernels.cpu import cores
 from warpdesk_server.kernels.cpu.fetch import fetch
 from warpdesk_server.kernels.cpu.lanes import (
     LANES,
@@ -21,7 +16,6 @@ from warpdesk_server.kernels.cpu.lanes import (
     last,
     load,
     moved,
-    pointer,
     root,
     spread,
     store,
@@ -30,16 +24,11 @@ from warpdesk_server.kernels.cpu.lanes import (
     where_below,
     where_equal,
 )
-from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, share
+from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT
 
 assert LANES == EIGHT  # noqa: S101
 AHEAD = 512  # bars: memory that is prefetched so early is in the cache when it is needed
 WORTH = 32_768  # bars: fewer are computed in the time it takes to wake a thread
-
-
-def chunk_of(period: int) -> int:
-    """The number of bars of prices that a core takes at a time: whole blocks. The result does not depend on it."""
-    return max(1, 4096 // period) * period
 
 
 def space_of(period: int) -> int:
@@ -111,13 +100,17 @@ def _plain(lanes, nan):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy")
-def _band(anchor, u, v, part, width, zeros):  # type: ignore[no-untyped-def]
-    """Mean and half width of Bollinger bands, from windows' sums of differences to the anchor (u) and squares (v)."""
+def _moments(anchor, u, v, part, zeros):  # type: ignore[no-untyped-def]
+    """Mean and deviation of windows, from sums of differences to the anchor (u) and of their squares (v).
+
+    Both are NaN where one is, also for one bar.
+    """
     mean = u * part
     squares = v - mean * u
     # Rounding may make this negative, which becomes 0. If v overflowed, this may be NaN, which becomes v.
     squares = where_at_least(squares, zeros, squares, where_below(squares, zeros, zeros, v))
-    return anchor + mean, width * root(squares * part)
+    mean = anchor + mean
+    return mean, where_equal(mean, mean, root(squares * part), mean)
 
 
 @njit(error_model="numpy")
@@ -159,13 +152,12 @@ def _short_means(x, period, part, constants, space, here, limit, size, out):  # 
 
 
 @njit(error_model="numpy")
-def _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
+def _short_deviations(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
-    nans, parts, widths = spread(nan), spread(part), spread(width)
+    nans, parts = spread(nan), spread(part)
     for at in range(here, min(period - 1, limit)):
-        above[at] = nan
+        out[at] = nan
         mid[at] = nan
-        below[at] = nan
     for at in range(max(here, period - 1), limit, EIGHT):
         whole = at + EIGHT <= size
         newest, u, v = _load_where(whole, x, at, size, spare), zeros, zeros
@@ -173,10 +165,8 @@ def _short_bands(x, period, part, width, constants, space, here, limit, size, ab
             difference = _load_where(whole, x, at - m, size, spare) - newest
             u = u + difference
             v = v + difference * difference
-        mean, reach = _band(newest, u, v, parts, widths, zeros)
-        centre = mean - mean if alone else mean
-        _store(above, at, limit, spare, _plain(centre + reach, nans))
-        _store(below, at, limit, spare, _plain(centre - reach, nans))
+        mean, deviation = _moments(newest, u, v, parts, zeros)
+        _store(out, at, limit, spare, _plain(deviation, nans))
         _store(mid, at, limit, spare, _plain(mean, nans))
 
 
@@ -233,11 +223,11 @@ def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # 
 
 
 @njit(error_model="numpy")
-def _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
+def _deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
     zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
-    nans, parts, widths = spread(nan), spread(part), spread(width)
+    nans, parts = spread(nan), spread(part)
     for start in range(here, limit, period):
         anchor, stop = spread(x[start]), min(start + period, limit)
         if start == 0:
@@ -266,26 +256,22 @@ def _band_blocks(x, period, part, width, constants, space, here, limit, size, ab
         for k in range(-(-(stop - start) // EIGHT)):
             at = start + k * EIGHT
             fetch(x, at + AHEAD)
-            fetch(above, at + AHEAD)
+            fetch(out, at + AHEAD)
             fetch(mid, at + AHEAD)
-            fetch(below, at + AHEAD)
             u = _load(x, at, size, spare) - anchor
             v = _scan(u * u, zeros)
             u = _scan(u, zeros)
             sum_u = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
             sum_v = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
-            mean, reach = _band(anchor, sum_u, sum_v, parts, widths, zeros)
-            centre = mean - mean if alone else mean
-            _store(above, at, limit, spare, _plain(centre + reach, nans))
-            _store(below, at, limit, spare, _plain(centre - reach, nans))
+            mean, deviation = _moments(anchor, sum_u, sum_v, parts, zeros)
+            _store(out, at, limit, spare, _plain(deviation, nans))
             _store(mid, at, limit, spare, _plain(mean, nans))
             e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
             e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
     if here == 0:
         for k in range(min(period - 1, limit)):
-            above[k] = nan
+            out[k] = nan
             mid[k] = nan
-            below[k] = nan
 
 
 @njit(error_model="numpy")
@@ -341,13 +327,12 @@ def mean_range(x, period, part, constants, space, here, limit, size, out):  # ty
 
 
 @njit(error_model="numpy")
-def band_range(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone):  # type: ignore[no-untyped-def]
-    """The three bands; or, `alone`, the width of a half in `above`, and in `below` its negative. `mid` may be `below`,
-    and then keeps the means."""
+def deviation_range(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
+    """The deviations; and the means, in `mid`."""
     if period <= SHORT:
-        _short_bands(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone)
+        _short_deviations(x, period, part, constants, space, here, limit, size, out, mid)
     else:
-        _band_blocks(x, period, part, width, constants, space, here, limit, size, above, mid, below, alone)
+        _deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid)
 
 
 @njit(error_model="numpy")
@@ -356,35 +341,3 @@ def strength_range(x, period, flat, constants, space, here, limit, size, out):  
         _short_strengths(x, period, flat, constants, space, here, limit, size, out)
     else:
         _strength_blocks(x, period, flat, constants, space, here, limit, size, out)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _bands(  # type: ignore[no-untyped-def]
-    prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
-):
-    flat, above, mid, below = pointer(prices), pointer(upper), pointer(middle), pointer(lower)
-    chunks = -(-time // chunk)
-    for task in range(begin, end):
-        row, here = task // chunks * time, task % chunks * chunk
-        limit, size = min(here + chunk, time), prices.size - row
-        band_range(
-            moved(flat, row), period, part, width, pointer(constants), pointer(space), here, limit, size,
-            moved(above, row), moved(mid, row), moved(below, row), False,
-        )  # fmt: skip
-
-
-def bands(
-    prices: NDArray[Any], period: int, width: float, upper: NDArray[Any], middle: NDArray[Any], lower: NDArray[Any]
-) -> None:
-    """Fill three Bollinger bands (assets, time) from mean and population deviation of the last `period` prices."""
-    (assets, time), dtype, chunk = prices.shape, prices.dtype, chunk_of(period)
-    # Eight zeros that must not be known to the compiler (lanes.py), and other constants of the prices' dtype.
-    constants = np.array([0] * EIGHT + [np.nan, 100], dtype)
-    law = share(period, dtype), dtype.type(width), constants
-    flat, outs = prices.reshape(-1), [out.reshape(-1) for out in (upper, middle, lower)]
-
-    def run(begin: int, end: int) -> None:
-        space = np.empty(space_of(period), dtype)
-        _bands(flat, time, period, *law, space, chunk, begin, end, *outs)
-
-    cores.share(assets * -(-time // chunk), run, -(-WORTH // min(chunk, time)))

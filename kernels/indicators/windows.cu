@@ -90,7 +90,7 @@ struct Deviations : Bands {
     __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL sum_of_squares, Numbers law, REAL* shown) {
         REAL both[2];
         Bands::show(anchor, sum, sum_of_squares, law, both);
-        shown[0] = (both[0] - both[0]) + both[1];  // NaN where the mean is, also of one bar
+        shown[0] = both[0] == both[0] ? both[1] : both[0];  // NaN where the mean is, also of one bar
     }
 };
 

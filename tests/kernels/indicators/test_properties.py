@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from tests.kernels.indicators import reference
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute
-from warpdesk_server.kernels.indicators import recurrence_loops, window_loops
+from warpdesk_server.kernels.indicators import algebra as a
+from warpdesk_server.kernels.indicators.plan import Program, plan
+from warpdesk_server.kernels.indicators.program_loops import parts_of, run
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("sma", {"period": 9}),
@@ -83,13 +85,16 @@ def test_a_power_of_two_as_unit_changes_no_digit(prices: NDArray[Any], exponent:
 @pytest.mark.parametrize("name", ["ema", "rsi"])
 def test_the_parts_a_long_series_is_cut_into_do_not_show(name: str, dtype: type[np.floating]) -> None:
     """One series is cut into several parts, each of which begins some tiles early; many series are not cut."""
-    prices = walk(40 * TILE + 5).astype(dtype)
+    prices = walk(60 * TILE + 5).astype(dtype)
     prices[:: 7 * TILE + 3] = np.nan
-    prices[20 * TILE - 3] = np.nan
-    prices[30 * TILE :] = prices[30 * TILE]  # the last RSI is held from part to part
+    prices[16 * TILE :] = prices[16 * TILE]  # the last RSI is held for longer than a part begins early
+    prices[45 * TILE - 3] = np.nan
     alone = compute(name, prices, period=2)[name]
-    among = compute(name, np.tile(prices, (4 * numba.get_num_threads(), 1)), period=2)[name]
-    assert recurrence_loops.parts(1, 41, 3) > 1 == recurrence_loops.parts(4 * numba.get_num_threads(), 41, 3)
+    rows = 4 * numba.get_num_threads()
+    among = compute(name, np.tile(prices, (rows, 1)), period=2)[name]
+    node = a.ema(a.series("close"), 2) if name == "ema" else a.strength(a.series("close"), 2)
+    program = plan({name: node}, prices.itemsize)
+    assert parts_of(program, 1, prices.size) > 1 == parts_of(program, rows, prices.size)
     assert all(row.tobytes() == alone.tobytes() for row in among)
 
 
@@ -127,12 +132,11 @@ def test_the_number_of_threads_does_not_show(name: str, params: dict[str, Any]) 
 
 @pytest.mark.parametrize("period", [1, 2, 20, 31, 32, 33, 1023, 1024, 1025])
 def test_chunks_do_not_show(period: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    prices = walk(2, 4400, seed=24, gaps=0.0003)
-    usual = compute("bollinger", prices, period=period)
-    monkeypatch.setattr(window_loops, "chunk_of", lambda period: 777 // period * period or period)
-    other = compute("bollinger", prices, period=period)
-    for output in usual:
-        assert other[output].tobytes() == usual[output].tobytes()
+    close = {"close": walk(2, 4 * TILE + 400, seed=24, gaps=0.0003)}
+    usual = run(plan(a.bands(a.series("close"), period, 2.0), 8), close)
+    monkeypatch.setattr(Program, "chunk", 3 * TILE)
+    other = run(plan(a.bands(a.series("close"), period, 2.0), 8), close)
+    assert other.tobytes() == usual.tobytes()
 
 
 @pytest.mark.parametrize("size", EDGES)

@@ -19,7 +19,7 @@ from tests.kernels.indicators.reference import compute, window_moments
 from warpdesk_server.kernels.cpu import lanes
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_loops, window_loops, windows_gpu
+from warpdesk_server.kernels.indicators import program_loops, windows_gpu
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.indicators.series import Series
@@ -33,18 +33,16 @@ LONG = [2047, 2048, 2049, 2300, 4097, 5000]
 NAMES = ("sma", "bollinger", "cutler")
 
 
-GRAPHS: dict[str, Callable[[int], Node]] = {
-    "sma": lambda period: a.mean(a.series("close"), period),
-    "cutler": lambda period: a.strength(a.series("close"), period, "cutler"),
+CLOSE = a.series("close")
+GRAPHS: dict[str, Callable[[int], dict[str, Node]]] = {
+    "sma": lambda period: {"sma": a.mean(CLOSE, period)},
+    "cutler": lambda period: {"rsi": a.strength(CLOSE, period, "cutler")},
+    "bollinger": lambda period: a.bands(CLOSE, period, 2.0),
 }
 
 
 def on_cpu(name: str, prices: Array, period: int) -> list[Array]:
-    if name != "bollinger":
-        return list(program_loops.run(plan({name: GRAPHS[name](period)}, prices.itemsize), {"close": prices}))
-    outputs = [np.empty_like(prices) for _ in range(3)]
-    window_loops.bands(prices, period, 2.0, *outputs)
-    return outputs
+    return list(program_loops.run(plan(GRAPHS[name](period), prices.itemsize), {"close": prices}))
 
 
 def on_device(name: str, prices: Array, period: int, device: Device, part: Part = WHOLE) -> list[Array]:
