@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.bars.spec import FILLED, FILLED_OF_ENTRY, LIMIT, SECOND, Bars, most_bars, nanoseconds
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.problems import refuse
 
@@ -174,7 +175,7 @@ def _times(sessions: _Sessions, every: int, places: Times) -> tuple[Times, Times
     return starts, np.minimum(starts + every, sessions.closes[session])
 
 
-@njit(cache=True, inline="always")
+@inner
 def _reached(time, first, until):  # type: ignore[no-untyped-def]
     """The first entry after `first` at `until` or later, found in steps that double and then halve."""
     step, low = 1, first

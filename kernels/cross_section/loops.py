@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.lanes import keep_alive, load, pointer, spread, store
 from warpdesk_server.kernels.cross_section.spec import AVERAGE, COLLINEAR, DENSE, FIRST, MAX
 from warpdesk_server.kernels.device.reduce import tree_sum
@@ -39,7 +40,7 @@ def scatter(rows, order, begin, out):  # type: ignore[no-untyped-def]
             out[order[bar if order.shape[0] > 1 else 0, k], begin + bar] = rows[bar, k]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def sort(keys, places, count, other_keys, other_places, counts):  # type: ignore[no-untyped-def]
     """Sort the first `count` unsigned integers and their places, equal ones as they were, by bytes from the lowest."""
     counts[:] = 0
@@ -96,7 +97,7 @@ def group_orders(labels, order, first):  # type: ignore[no-untyped-def]
             first[bar, k] = begin if by_label[k] < _SIGN else -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sorted_groups(row, first, ends, keys, places, counts, sorted_places):  # type: ignore[no-untyped-def]
     """Sort the numbers of each group. The group from place s on has its places, in order of their numbers, in
     sorted_places[s : ends[s]]; equal numbers are in the order of their places."""
@@ -153,7 +154,7 @@ def ranks(rows, first, ties, percentile):  # type: ignore[no-untyped-def]
                     row[found[k]] /= whole
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inner
 def _quantile(row, found, start, count, share):  # type: ignore[no-untyped-def]
     """The quantile of sorted numbers as NumPy's default interpolates it."""
     place = share * np.float64(count - 1)
@@ -185,7 +186,7 @@ def winsorise(rows, first, lower, upper):  # type: ignore[no-untyped-def]
                 row[found[k]] = most if value > most else value
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _dot(weights, a, b, begin, end, lanes):  # type: ignore[no-untyped-def]
     """The sum of weights * a * b over the places begin to end.
 
@@ -216,7 +217,7 @@ def _dot(weights, a, b, begin, end, lanes):  # type: ignore[no-untyped-def]
     return tree_sum(lanes[:width])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _subtract(x, factor, y):  # type: ignore[no-untyped-def]
     """x -= factor * y, rounded after the product and after the difference."""
     whole, factors = x.size // 8 * 8, spread(factor)
@@ -228,7 +229,7 @@ def _subtract(x, factor, y):  # type: ignore[no-untyped-def]
     keep_alive(x, y)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _end_of_group(first, begin):  # type: ignore[no-untyped-def]
     end = begin + 1
     while end < first.size and first[end] == begin:
@@ -236,7 +237,7 @@ def _end_of_group(first, begin):  # type: ignore[no-untyped-def]
     return end
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _totals(weights, there, first, totals, lanes):  # type: ignore[no-untyped-def]
     """Write the total weight of each group at its first place, and return the number of groups that have one.
 
@@ -254,7 +255,7 @@ def _totals(weights, there, first, totals, lanes):  # type: ignore[no-untyped-de
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _demean(x, weights, there, first, totals, lanes):  # type: ignore[no-untyped-def]
     """Subtract from the numbers of each group their weighted mean. Numbers that are all equal leave exactly 0."""
     begin = 0

@@ -383,7 +383,7 @@ _CLOSE = {"data": BARS["close"], "dtype": "float64"}
 
 EXPRESSION = Operation(
     name="expression",
-    compile_seconds=indicator.COMPILE_SECONDS,
+    compile_seconds=spec.COMPILE_SECONDS,
     summary="Several indicators in one request, or new ones: a graph of series as JSON.",
     package="warpdesk_server.kernels.indicators",
     params=Expression,

@@ -30,7 +30,6 @@ from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operat
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 
-COMPILE_SECONDS = 11  # of the loop that all graphs share
 MOST_WORK = 2e11  # steps of about a nanosecond of one core
 _EXAMPLE_BARS = 48
 
@@ -146,7 +145,7 @@ def indicator(
         model = create_model(_title(name), __base__=Params, **fields, nan_policy=(spec.Gaps, "window"))
         operation = Operation(
             name=name,
-            compile_seconds=COMPILE_SECONDS,
+            compile_seconds=spec.COMPILE_SECONDS,
             summary=summary,
             package="warpdesk_server.kernels.indicators",
             params=model,

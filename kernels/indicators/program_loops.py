@@ -16,6 +16,7 @@ import numpy as np
 from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.lanes import (
     LANES,
@@ -89,17 +90,17 @@ FLAT, WEIGHT, TINY, DECAYS = 1, 2, 3, 4
 STRIDES = 6
 
 
-@njit(error_model="numpy")
+@inner
 def _greater(x, y):  # type: ignore[no-untyped-def]
     return where_equal(x, x, where_below(y, x, x, y), x)
 
 
-@njit(error_model="numpy")
+@inner
 def _smaller(x, y):  # type: ignore[no-untyped-def]
     return where_equal(x, x, where_below(x, y, x, y), x)
 
 
-@njit(error_model="numpy")
+@inner
 def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
     """An arithmetic step over a strip of bars."""
     zeros, ones = spread(zero), spread(one)
@@ -188,7 +189,7 @@ def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
             store(to, i, _smaller(fours, after_4(fours, early)))
 
 
-@njit(error_model="numpy")
+@inner
 def _spread_range(x, middle, period, part, count, to, zero):  # type: ignore[no-untyped-def]
     """The mean distance of the last `period` bars from `middle`, added from the newest to the oldest."""
     zeros, parts = spread(zero), spread(part)
@@ -200,7 +201,7 @@ def _spread_range(x, middle, period, part, count, to, zero):  # type: ignore[no-
         store(to, i, total * parts)
 
 
-@njit(error_model="numpy")
+@inner
 def _fir_range(x, weights, period, count, to, zero):  # type: ignore[no-untyped-def]
     """The last `period` bars times their weights, added from the newest to the oldest."""
     zeros = spread(zero)
@@ -211,7 +212,7 @@ def _fir_range(x, weights, period, count, to, zero):  # type: ignore[no-untyped-
         store(to, i, total)
 
 
-@njit(error_model="numpy")
+@inner
 def _count_range(x, period, with_equal, count, to, zero, one):  # type: ignore[no-untyped-def]
     """How many of the `period` bars before each are below it, or at most it."""
     zeros, ones = spread(zero), spread(one)
@@ -225,7 +226,7 @@ def _count_range(x, period, with_equal, count, to, zero, one):  # type: ignore[n
         store(to, i, total)
 
 
-@njit(error_model="numpy")
+@inner
 def _quantile_range(x, period, place, fraction, count, to, ordered, zero, one, nan):  # type: ignore[no-untyped-def]
     """The number at a place among the last `period` bars in ascending order, or `fraction` of the way to the next.
 
@@ -253,7 +254,7 @@ def _quantile_range(x, period, place, fraction, count, to, ordered, zero, one, n
             to[k] = shown
 
 
-@njit(error_model="numpy")
+@inner
 def _replaced(ordered, count, old, now, lowest):  # type: ignore[no-untyped-def]
     """Take a number out of `count` ascending ones and put another in, eight places at a time and without branches.
 
@@ -270,7 +271,7 @@ def _replaced(ordered, count, old, now, lowest):  # type: ignore[no-untyped-def]
         here, early = later, left
 
 
-@njit(error_model="numpy")
+@inner
 def _ratchet(bound, x, count, to, state, zero, one):  # type: ignore[no-untyped-def]
     """algebra.ratchet; the state is whether a run has begun, its last number, and the last of x."""
     begun, y, before = state[0] != zero, state[1], state[2]
@@ -282,7 +283,7 @@ def _ratchet(bound, x, count, to, state, zero, one):  # type: ignore[no-untyped-
     state[0], state[1], state[2] = one if begun else zero, y, before
 
 
-@njit(error_model="numpy")
+@inner
 def _parabolic(high, low, count, to, law, state, zero, one, nan):  # type: ignore[no-untyped-def]
     """algebra.parabolic; the state is the bars of the run (0, 1 or more), the side, the stop, the extreme, the pace,
     and the last high and low. `law` has the numbers of the node."""
@@ -322,7 +323,7 @@ def _parabolic(high, low, count, to, law, state, zero, one, nan):  # type: ignor
     state[0], state[1], state[2], state[3], state[4], state[5], state[6] = bars, side, stop, extreme, pace, top, bottom
 
 
-@njit(error_model="numpy")
+@inner
 def _beyond(stop, top, bottom, h, l, side, zero):  # type: ignore[no-untyped-def]  # noqa: E741
     """A stop that lies within neither of the last two bars."""
     if side > zero:
@@ -332,12 +333,12 @@ def _beyond(stop, top, bottom, h, l, side, zero):  # type: ignore[no-untyped-def
     return max(stop, h)
 
 
-@njit(error_model="numpy")
+@inner
 def _scan_step(a, b, y, zeros):  # type: ignore[no-untyped-def]
     return where_equal(a, zeros, b, a * y + b)
 
 
-@njit(error_model="numpy")
+@inner
 def _scan_reduce(a, b, zeros, ones):  # type: ignore[no-untyped-def]
     """The maps y -> factor y + offset of eight segments."""
     factor, offset = ones, zeros
@@ -363,7 +364,7 @@ def _scan_reduce(a, b, zeros, ones):  # type: ignore[no-untyped-def]
     return factor, offset
 
 
-@njit(error_model="numpy")
+@inner
 def _scan_run(a, b, y, zeros, to):  # type: ignore[no-untyped-def]
     for i in range(0, SEGMENT, LANES):
         a0, a1, a2, a3, a4, a5, a6, a7 = bars_of(a, i)
@@ -379,12 +380,12 @@ def _scan_run(a, b, y, zeros, to):  # type: ignore[no-untyped-def]
         put_bars(to, i, y0, y1, y2, y3, y4, y5, y6, y)
 
 
-@njit(error_model="numpy")
+@inner
 def _applied(a, b, y):  # type: ignore[no-untyped-def]
     return b if a == 0 else a * y + b
 
 
-@njit(error_model="numpy")
+@inner
 def _scan_tile(a, a_moves, b, b_moves, count, to, y, space, zero, one):  # type: ignore[no-untyped-def]
     """y <- a y + b over a tile; returns the state after it.
 
@@ -411,7 +412,7 @@ def _scan_tile(a, a_moves, b, b_moves, count, to, y, space, zero, one):  # type:
     return _applied(factor, offset, y)
 
 
-@njit(error_model="numpy")
+@inner
 def _copy(x, to, count):  # type: ignore[no-untyped-def]
     for i in range(0, count - LANES + 1, LANES):
         store(to, i, load(x, i))
@@ -419,7 +420,7 @@ def _copy(x, to, count):  # type: ignore[no-untyped-def]
         to[i] = x[i]
 
 
-@njit(error_model="numpy")
+@inner
 def _within(x, base, count, spare):  # type: ignore[no-untyped-def]
     """The last bars of an operand where a whole vector may be read: a series of the caller's may end with them."""
     if base == 0:
@@ -428,7 +429,7 @@ def _within(x, base, count, spare):  # type: ignore[no-untyped-def]
     return spare
 
 
-@njit(error_model="numpy")
+@inner
 def _map_step(step, bases, registers, strip, count, spare, zero, one):  # type: ignore[no-untyped-def]
     """A step of a program's table over a strip. Series of the caller's are not touched beyond it."""
     to = moved(addressed(registers, bases[step[TO_BASE]]), step[TO] + strip)
@@ -446,13 +447,13 @@ def _map_step(step, bases, registers, strip, count, spare, zero, one):  # type: 
         _copy(moved(spare, 3 * LANES), moved(to, whole), rest)
 
 
-@njit(error_model="numpy")
+@inner
 def _slide(register, history, chunk):  # type: ignore[no-untyped-def]
     for i in range(history):
         register[i] = register[i + chunk]
 
 
-@njit(error_model="numpy")
+@inner
 def _exchange(state, registers, kept, counts, integers, far, ends, tiles, tile, back):  # type: ignore[no-untyped-def]
     """Write what a row's later bars need to a state, before a tile that begins a chunk; or read it `back`."""
     for k in range(kept.shape[0]):
@@ -470,7 +471,7 @@ def _exchange(state, registers, kept, counts, integers, far, ends, tiles, tile, 
             state = moved(state, earlier)
 
 
-@njit(error_model="numpy")
+@inner
 def _exchanged(state, numbers, count, back):  # type: ignore[no-untyped-def]
     """Write numbers to a state, or read them back; returns where the next are."""
     for i in range(count):

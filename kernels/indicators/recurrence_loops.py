@@ -4,9 +4,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.fetch import fetch
 from warpdesk_server.kernels.cpu.lanes import (
     LANES,
@@ -53,7 +53,7 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 # A pointer to prices or results is to bar 0 of a row.
 
 
-@njit(error_model="numpy")
+@inner
 def _copy(out, values, count):  # type: ignore[no-untyped-def]
     """Copy `count` prices or values of an indicator to `out`."""
     # A loop: Numba takes seconds to compile an assignment to a slice.
@@ -61,14 +61,14 @@ def _copy(out, values, count):  # type: ignore[no-untyped-def]
         out[i] = values[i]
 
 
-@njit(error_model="numpy")
+@inner
 def _padded(x, at, end, spare):  # type: ignore[no-untyped-def]
     """Copy a group's bars of prices from `at` on to `spare`; after the `end` of the row its last bar is repeated."""
     for i in range(GROUP_BARS):
         spare[i] = x[min(at + i, end - 1)]
 
 
-@njit(error_model="numpy")
+@inner
 def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
     """The bar of prices before each segment of the group at `at`; outside of the row, its first or last bar."""
     if begin < at <= end - GROUP_BARS:
@@ -78,13 +78,13 @@ def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
     return load(near, 0)
 
 
-@njit(error_model="numpy")
+@inner
 def _unpad(spare, out, at, end):  # type: ignore[no-untyped-def]
     for i in range(min(GROUP_BARS, end - at)):
         out[at + i] = spare[i]
 
 
-@njit(error_model="numpy")
+@inner
 def bars_of(x, at):  # type: ignore[no-untyped-def]
     """Eight bars of prices of each segment of a group, a vector for each bar."""
     return transposed(
@@ -99,7 +99,7 @@ def bars_of(x, at):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(error_model="numpy")
+@inner
 def put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
     a, b, c, d, e, f, g, h = transposed(a, b, c, d, e, f, g, h)
     store(out, at, a)
@@ -112,7 +112,7 @@ def put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
     store(out, at + 7 * SEGMENT, h)
 
 
-@njit(error_model="numpy")
+@inner
 def _fetch(x, out, at):  # type: ignore[no-untyped-def]
     """Prefetch the group of bars after the next, both where it is read and where it is written.
 
@@ -123,12 +123,12 @@ def _fetch(x, out, at):  # type: ignore[no-untyped-def]
         fetch(out, i)
 
 
-@njit(error_model="numpy")
+@inner
 def _joined(factor, early, late):  # type: ignore[no-untyped-def]
     return late + factor * early
 
 
-@njit(error_model="numpy")
+@inner
 def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
     """Compose the maps of an indicator's segments into maps from the tile's start, if all factors are the settled ones.
 
@@ -200,7 +200,7 @@ def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
     store(v, 56, i)
 
 
-@njit(error_model="numpy")
+@inner
 def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
     """Compose the maps of an indicator's first `used` segments, each with its own factor in `a`, which is overwritten.
 
@@ -231,7 +231,7 @@ def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
         h *= 2
 
 
-@njit(error_model="numpy")
+@inner
 def _enter(a, b, used, y, entry):  # type: ignore[no-untyped-def]
     """The state of an EMA or RSI before each of a tile's `used` segments, from the state `y` before the tile."""
     entry[0] = y
@@ -239,12 +239,12 @@ def _enter(a, b, used, y, entry):  # type: ignore[no-untyped-def]
         entry[s] = b[s - 1] + a[s - 1] * y
 
 
-@njit(error_model="numpy")
+@inner
 def _ema_step(before, price, beta, y):  # type: ignore[no-untyped-def]
     return beta * (y + (before - price))
 
 
-@njit(error_model="numpy")
+@inner
 def _ema_reduce(x, at, before, beta, y):  # type: ignore[no-untyped-def]
     for i in range(0, SEGMENT, LANES):
         a, b, c, d, e, f, g, h = bars_of(x, at + i)
@@ -260,7 +260,7 @@ def _ema_reduce(x, at, before, beta, y):  # type: ignore[no-untyped-def]
     return y
 
 
-@njit(error_model="numpy")
+@inner
 def _ema_run(x, at, before, beta, y, out, to):  # type: ignore[no-untyped-def]
     for i in range(0, SEGMENT, LANES):
         a, b, c, d, e, f, g, h = bars_of(x, at + i)
@@ -276,24 +276,24 @@ def _ema_run(x, at, before, beta, y, out, to):  # type: ignore[no-untyped-def]
         before = h
 
 
-@njit(error_model="numpy")
+@inner
 def _gain(change, zero):  # type: ignore[no-untyped-def]
     return zero if change <= zero else change
 
 
-@njit(error_model="numpy")
+@inner
 def _loss(change, zero):  # type: ignore[no-untyped-def]
     return zero if change >= zero else -change
 
 
-@njit(error_model="numpy")
+@inner
 def _strength(up, down, hundred, tiny):  # type: ignore[no-untyped-def]
     total = up + down
     # total - total is NaN if gains or losses overflowed: the result is then NaN instead of 0.
     return HOLD if total <= tiny else hundred * (up / total) + (total - total)
 
 
-@njit(error_model="numpy")
+@inner
 def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-def]
     # A change of -0 does not show in the sums. These comparisons take one instruction each, <= and >= take two.
     rise, fall = price - before, before - price
@@ -302,7 +302,7 @@ def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-
     return up, down
 
 
-@njit(error_model="numpy")
+@inner
 def _rsi_reduce(x, at, before, beta, zeros):  # type: ignore[no-untyped-def]
     up = down = zeros
     for i in range(0, SEGMENT, LANES):
@@ -319,7 +319,7 @@ def _rsi_reduce(x, at, before, beta, zeros):  # type: ignore[no-untyped-def]
     return up, down
 
 
-@njit(error_model="numpy")
+@inner
 def _rsi_bar(before, price, beta, zeros, constants, up, down, held):  # type: ignore[no-untyped-def]
     up, down = _rsi_step(before, price, beta, zeros, up, down)
     hundred, tiny, hold = constants
@@ -329,7 +329,7 @@ def _rsi_bar(before, price, beta, zeros, constants, up, down, held):  # type: ig
     return shown, up, down, where_at_most(total, tiny, hold, held)
 
 
-@njit(error_model="numpy")
+@inner
 def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type: ignore[no-untyped-def]
     """Run eight RSI segments from their exact states. Returns HOLD in lanes that have a bar with HOLD, else 0."""
     held = zeros
@@ -348,7 +348,7 @@ def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type:
     return held
 
 
-@njit(error_model="numpy")
+@inner
 def _ema_any_segment(x, start, time, count, beta, warm, valid, settled, late, one, y, shows, out):  # type: ignore[no-untyped-def]
     """Run an EMA segment with gaps or a seed, and write it to `out` if it `shows`. Returns count, factor, state."""
     zero = one - one
@@ -378,7 +378,7 @@ def _ema_any_segment(x, start, time, count, beta, warm, valid, settled, late, on
     return count, a, y
 
 
-@njit(error_model="numpy")
+@inner
 def _rsi_any_segment(  # type: ignore[no-untyped-def]
     x, start, time, count, beta, warm, valid, settled, first, one, hundred, tiny, up, down, shows, out
 ):
@@ -409,14 +409,14 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
     return count, a, up, down, held
 
 
-@njit(error_model="numpy")
+@inner
 def begin_state(far, one):  # type: ignore[no-untyped-def]
     """Set the start of a row's EMA or RSI: the state before its span, and empty maps of the span and of the group."""
     zero = one - one
     far[0], far[1], far[2], far[3], far[4] = zero, one, zero, one, zero
 
 
-@njit(error_model="numpy")
+@inner
 def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
     """Append the map of an indicator's tile to those of its group; append a full group to those of its span."""
     zero = one - one
@@ -429,7 +429,7 @@ def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
             far[1], far[2] = one, zero
 
 
-@njit(error_model="numpy")
+@inner
 def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
     """The state of an EMA or RSI before a tile, from the maps of the `look_back` tiles before it, or of all tiles."""
     if look_back == 0:
@@ -440,7 +440,7 @@ def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
     return state
 
 
-@njit(error_model="numpy")
+@inner
 def _any_nan(values, count):  # type: ignore[no-untyped-def]
     total = values[0] - values[0]
     for i in range(count):
@@ -448,7 +448,7 @@ def _any_nan(values, count):  # type: ignore[no-untyped-def]
     return np.isnan(total)
 
 
-@njit(error_model="numpy")
+@inner
 def _after(x, start, stop, count, gaps, settled):  # type: ignore[no-untyped-def]
     """The number of bars with a price since the last gap before `stop`, at most settled + 1; `count` before `start`.
 
@@ -462,7 +462,7 @@ def _after(x, start, stop, count, gaps, settled):  # type: ignore[no-untyped-def
     return min(since if since < stop - start else count + since, settled + 1)
 
 
-@njit(error_model="numpy")
+@inner
 def ema_tile(  # type: ignore[no-untyped-def]
     x, out, time, tile, count, beta, warm, valid, settled, late, one, inclusive, strides, look_back, tiles,
     space, begin, ends, far,
@@ -540,7 +540,7 @@ def ema_tile(  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(error_model="numpy")
+@inner
 def rsi_tile(  # type: ignore[no-untyped-def]
     x, out, time, tile, count, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides,
     look_back, tiles, space, begin, ends, far,
@@ -628,7 +628,7 @@ def rsi_tile(  # type: ignore[no-untyped-def]
     return count, held
 
 
-@njit(error_model="numpy")
+@inner
 def carry_held(rsi, start, time, flat):  # type: ignore[no-untyped-def]
     """Replace HOLD by the last RSI of its run: prices did not move for so long that both averages decayed to zero."""
     last = flat

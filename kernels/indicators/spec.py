@@ -22,6 +22,7 @@ from warpdesk_server.kernels.params import EXACT, Params
 from warpdesk_server.kernels.problems import refuse
 
 LONGEST_PERIOD = 100_000
+COMPILE_SECONDS = 11  # of the loop that all graphs share
 # Bars of a chunk: 32 MiB of float64. To read them takes hardly longer than a launch, and they fit on any GPU.
 CHUNK_BARS = 1 << 22
 CORES = 8  # of a worker that computes on the CPU, for what a job is said to need
@@ -221,7 +222,7 @@ def _with_a_gap(**params: Any) -> Example:
 
 SMA = Operation(
     name="sma",
-    compile_seconds=5,
+    compile_seconds=COMPILE_SECONDS,
     summary="Simple moving average.",
     package="warpdesk_server.kernels.indicators",
     params=Sma,
@@ -239,7 +240,7 @@ SMA = Operation(
 
 EMA = Operation(
     name="ema",
-    compile_seconds=10,
+    compile_seconds=COMPILE_SECONDS,
     summary="Exponential moving average, alpha = 2 / (period + 1).",
     package="warpdesk_server.kernels.indicators",
     params=Ema,
@@ -255,7 +256,7 @@ EMA = Operation(
 
 RSI = Operation(
     name="rsi",
-    compile_seconds=8,
+    compile_seconds=COMPILE_SECONDS,
     summary="Relative strength index, 0 to 100.",
     package="warpdesk_server.kernels.indicators",
     params=Rsi,
@@ -272,7 +273,7 @@ RSI = Operation(
 
 BOLLINGER = Operation(
     name="bollinger",
-    compile_seconds=4,
+    compile_seconds=COMPILE_SECONDS,
     summary="Bollinger bands: mean and `width` population standard deviations around it.",
     package="warpdesk_server.kernels.indicators",
     params=Bollinger,

@@ -1,7 +1,6 @@
 """Indicators over windows on the CPU: the sums of windows.py, eight bars at a time."""
 
-from numba import njit
-
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.fetch import fetch
 from warpdesk_server.kernels.cpu.lanes import (
     LANES,
@@ -39,13 +38,13 @@ def space_of(period: int) -> int:
     return 2 * -(-period // EIGHT) * EIGHT + 4 * EIGHT
 
 
-@njit(error_model="numpy")
+@inner
 def _load(x, at, size, spare):  # type: ignore[no-untyped-def]
     """Load eight bars of prices from `at` on as a vector; those beyond the end of `x` are undefined."""
     return _load_where(at + EIGHT <= size, x, at, size, spare)
 
 
-@njit(error_model="numpy")
+@inner
 def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
     """Load eight bars of prices from `at` on as a vector; `whole` says that all exist, which a loop back checks only
     once."""
@@ -56,7 +55,7 @@ def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
     return load(spare, 0)
 
 
-@njit(error_model="numpy")
+@inner
 def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
     """Store an indicator's vector of up to eight bars from `at` on, those before `end`."""
     if at + EIGHT <= end:
@@ -67,21 +66,21 @@ def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
             out[at + k] = spare[k]
 
 
-@njit(error_model="numpy")
+@inner
 def _scan(lanes, zeros):  # type: ignore[no-untyped-def]
     lanes = lanes + after_1(lanes, zeros)
     lanes = lanes + after_2(lanes, zeros)
     return lanes + after_4(lanes, zeros)
 
 
-@njit(error_model="numpy")
+@inner
 def _scan_back(lanes, zeros):  # type: ignore[no-untyped-def]
     lanes = lanes + before_1(lanes, zeros)
     lanes = lanes + before_2(lanes, zeros)
     return lanes + before_4(lanes, zeros)
 
 
-@njit(error_model="numpy")
+@inner
 def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
     """A window's three partial sums (e, g, h) before the next eight bars; `eights` are done, or in S still to do."""
     e = e + total
@@ -92,14 +91,14 @@ def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
     return e, g, h
 
 
-@njit(error_model="numpy")
+@inner
 def _plain(lanes, nan):  # type: ignore[no-untyped-def]
     """An indicator's numbers with every NaN replaced by one NaN, so that bytes do not depend on the operation that made
     it."""
     return where_equal(lanes, lanes, lanes, nan)
 
 
-@njit(error_model="numpy")
+@inner
 def _moments(anchor, u, v, part, zeros):  # type: ignore[no-untyped-def]
     """Mean and deviation of windows, from sums of differences to the anchor (u) and of their squares (v).
 
@@ -113,7 +112,7 @@ def _moments(anchor, u, v, part, zeros):  # type: ignore[no-untyped-def]
     return mean, where_equal(mean, mean, root(squares * part), mean)
 
 
-@njit(error_model="numpy")
+@inner
 def _strength(gains, losses, flat, hundred, nans, zeros):  # type: ignore[no-untyped-def]
     total = gains + losses
     # total - total is NaN if gains or losses overflowed.
@@ -121,13 +120,13 @@ def _strength(gains, losses, flat, hundred, nans, zeros):  # type: ignore[no-unt
     return where_equal(total, zeros, flat, shown)
 
 
-@njit(error_model="numpy")
+@inner
 def _gains(change, zeros):  # type: ignore[no-untyped-def]
     """Changes of prices that are gains, else 0. A NaN is neither <= 0 nor >= 0, so it stays in gains and in losses."""
     return where_at_most(change, zeros, zeros, change)
 
 
-@njit(error_model="numpy")
+@inner
 def _losses(change, zeros):  # type: ignore[no-untyped-def]
     return where_at_least(change, zeros, zeros, zeros - change)
 
@@ -137,7 +136,7 @@ def _losses(change, zeros):  # type: ignore[no-untyped-def]
 # and 100; `space` has room for eight numbers and for two tables of a block.
 
 
-@njit(error_model="numpy")
+@inner
 def _short_means(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
@@ -151,7 +150,7 @@ def _short_means(x, period, part, constants, space, here, limit, size, out):  # 
         _store(out, at, limit, spare, _plain(newest + u * parts, nans))
 
 
-@njit(error_model="numpy")
+@inner
 def _short_deviations(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
@@ -170,7 +169,7 @@ def _short_deviations(x, period, part, constants, space, here, limit, size, out,
         _store(mid, at, limit, spare, _plain(mean, nans))
 
 
-@njit(error_model="numpy")
+@inner
 def _short_strengths(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, nan, hundred, zeros = space, constants[EIGHT], spread(constants[EIGHT + 1]), load(constants, 0)
     nans, flats = spread(nan), spread(flat)
@@ -187,7 +186,7 @@ def _short_strengths(x, period, flat, constants, space, here, limit, size, out):
         _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
 
 
-@njit(error_model="numpy")
+@inner
 def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, before, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
@@ -222,7 +221,7 @@ def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # 
             out[k] = nan
 
 
-@njit(error_model="numpy")
+@inner
 def _deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
@@ -274,7 +273,7 @@ def _deviation_blocks(x, period, part, constants, space, here, limit, size, out,
             mid[k] = nan
 
 
-@njit(error_model="numpy")
+@inner
 def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
@@ -318,7 +317,7 @@ def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):
 # Both loops of an indicator are compiled together, so that a user's first short or long period compiles nothing.
 
 
-@njit(error_model="numpy")
+@inner
 def mean_range(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     if period <= SHORT:
         _short_means(x, period, part, constants, space, here, limit, size, out)
@@ -326,7 +325,7 @@ def mean_range(x, period, part, constants, space, here, limit, size, out):  # ty
         _mean_blocks(x, period, part, constants, space, here, limit, size, out)
 
 
-@njit(error_model="numpy")
+@inner
 def deviation_range(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     """The deviations; and the means, in `mid`."""
     if period <= SHORT:
@@ -335,7 +334,7 @@ def deviation_range(x, period, part, constants, space, here, limit, size, out, m
         _deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid)
 
 
-@njit(error_model="numpy")
+@inner
 def strength_range(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     if period <= SHORT:
         _short_strengths(x, period, flat, constants, space, here, limit, size, out)
