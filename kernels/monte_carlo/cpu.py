@@ -8,6 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels import progress
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import exp64
 from warpdesk_server.kernels.device.normal import box_muller
@@ -77,7 +78,7 @@ def _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, counts
         _count(job, live, state[0], counts)
 
 
-@njit(cache=True)
+@inner
 def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[no-untyped-def]
     """Simulate an option's BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
     w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
@@ -125,20 +126,20 @@ def _draw(path, step_block, k0, k1, words, normals):  # type: ignore[no-untyped-
             normals[2 * pair + 1, i] = z1
 
 
-@njit(cache=True)
+@inner
 def _add(z, w):  # type: ignore[no-untyped-def]
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
 
 
-@njit(cache=True)
+@inner
 def _add_twice(z, w, sum_w):  # type: ignore[no-untyped-def]
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
         sum_w[i] += w[i]
 
 
-@njit(cache=True)
+@inner
 def _average(z, drifted, diffusion, w, sum_w, sum_s):  # type: ignore[no-untyped-def]
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
@@ -146,7 +147,7 @@ def _average(z, drifted, diffusion, w, sum_w, sum_s):  # type: ignore[no-untyped
         sum_s[i] += exp64(drifted + diffusion * w[i])
 
 
-@njit(cache=True)
+@inner
 def _watch_dates(z, level, side, noise, discount, w, alive, hit):  # type: ignore[no-untyped-def]
     """Knock an option's paths that are at or past the level on this date."""
     for i in range(BLOCK):
@@ -156,7 +157,7 @@ def _watch_dates(z, level, side, noise, discount, w, alive, hit):  # type: ignor
         alive[i] = still
 
 
-@njit(cache=True)
+@inner
 def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: ignore[no-untyped-def]
     """Multiply each path's weight by the probability that its Brownian bridge over this step missed the barrier.
 
@@ -173,7 +174,7 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
         distance[i] = d
 
 
-@njit(cache=True)
+@inner
 def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
     """Write the sums of payoffs listed in spec.SUMS over the first `live` paths of a block.
 
@@ -210,19 +211,19 @@ def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
     sums[0] = tree_sum(x)
 
 
-@njit(cache=True)
+@inner
 def _sum_of_products(x, y, scratch):  # type: ignore[no-untyped-def]
     for i in range(BLOCK):
         scratch[i] = x[i] * y[i]
     return tree_sum(scratch)
 
 
-@njit(cache=True)
+@inner
 def _positive_part(x):  # type: ignore[no-untyped-def]
     return x if x > 0.0 else 0.0
 
 
-@njit(cache=True)
+@inner
 def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def]
     """Write each path's discounted payoff to x and, for the arithmetic Asian, that of its control to y."""
     fixings = np.float64(job.fixings)
@@ -250,7 +251,7 @@ def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def
                 x[i] = alive[i] * vanilla + job.rebate * hit[i]
 
 
-@njit(cache=True)
+@inner
 def _count(job, live, w, counts):  # type: ignore[no-untyped-def]
     """Count the terminal prices of the first `live` simulated paths in bins; values beyond an end count in the end
     bin."""

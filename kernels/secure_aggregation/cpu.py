@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.fetch import fetch
 from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, blocks, prepare
@@ -46,7 +47,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 # Slices, so that indices begin at 0: if an index might be negative, Numba checks each one and does not vectorise.
 
 
-@njit(cache=True)
+@inner
 def _add_rows(masked: NDArray[Any], first: int, sums: NDArray[Any]) -> None:
     for m in range(masked.shape[0]):
         row = masked[m, first : first + sums.size]
@@ -54,13 +55,13 @@ def _add_rows(masked: NDArray[Any], first: int, sums: NDArray[Any]) -> None:
             sums[j] += row[j]
 
 
-@njit(cache=True)
+@inner
 def _fetch(masked: NDArray[Any], at: int, count: int) -> None:
     for j in range(0, count, 64 // masked.itemsize):
         fetch(masked, at + j)
 
 
-@njit(cache=True)
+@inner
 def _copy(words: NDArray[Any], out: NDArray[Any]) -> None:
     for j in range(out.size):
         out[j] = words[j]

@@ -10,6 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.cpu.compiled import inner
+
 STRIP = 512  # elements that are combined at a time: their sums stay in the first-level cache
 
 _U64 = np.uint64
@@ -18,7 +20,7 @@ _LOW30, _LOW31 = np.uint64(2**30 - 1), np.uint64(2**31 - 1)
 _1, _30, _31, _61 = (np.uint64(number) for number in (1, 30, 31, 61))
 
 
-@njit
+@inner
 def _add31(total, y, w):  # type: ignore[no-untyped-def]
     """Add four weighted Shamir shares: total[j] += sum of y[.][j] w[.], reduced to at most 2^34."""
     y0, y1, y2, y3 = y
@@ -28,17 +30,17 @@ def _add31(total, y, w):  # type: ignore[no-untyped-def]
         total[j] += (v & _LOW31) + (v >> _31)
 
 
-@njit
+@inner
 def _low(v):  # type: ignore[no-untyped-def]
     return v & _LOW31
 
 
-@njit
+@inner
 def _high(v):  # type: ignore[no-untyped-def]
     return (v >> _31) & _LOW30
 
 
-@njit
+@inner
 def _add61(total, y, w):  # type: ignore[no-untyped-def]
     """Add four weighted Shamir shares mod 2^61 - 1; the total stays below 2^61 + 8. Products of halves fit in 64
     bits."""
@@ -55,7 +57,7 @@ def _add61(total, y, w):  # type: ignore[no-untyped-def]
         total[j] = (v & _P61) + (v >> _61)
 
 
-@njit
+@inner
 def _reduce(total, bits):  # type: ignore[no-untyped-def]
     prime = (_1 << _U64(bits)) - _1
     for j in range(total.size):
@@ -63,7 +65,7 @@ def _reduce(total, bits):  # type: ignore[no-untyped-def]
         total[j] = v - prime if v >= prime else v
 
 
-@njit
+@inner
 def _weigh(shares, base, weights, first, total, bits):  # type: ignore[no-untyped-def]
     """Combine Shamir shares: total[j] = sum of weights[r] shares[base[r], first + j] mod 2^bits - 1, by fours of
     weights."""
@@ -84,7 +86,7 @@ def _weigh(shares, base, weights, first, total, bits):  # type: ignore[no-untype
     _reduce(total, bits)
 
 
-@njit
+@inner
 def _decode(total, bits, floats, scale, integers, reals):  # type: ignore[no-untyped-def]
     prime = np.int64((1 << bits) - 1)
     if floats:
@@ -97,7 +99,7 @@ def _decode(total, bits, floats, scale, integers, reals):  # type: ignore[no-unt
             integers[j] = v - prime if v > prime // 2 else v
 
 
-@njit
+@inner
 def _count_outside(row, prime):  # type: ignore[no-untyped-def]
     largest = row[0]
     for j in range(row.size):
@@ -109,7 +111,7 @@ def _count_outside(row, prime):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit
+@inner
 def _compare(row, total, differs):  # type: ignore[no-untyped-def]
     for j in range(row.size):
         differs[j] |= row[j] != total[j]

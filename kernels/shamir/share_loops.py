@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
 
 DOMAIN = int.from_bytes(b"shar", "little")
@@ -32,7 +33,7 @@ _1, _30, _31, _32, _61 = (np.uint64(number) for number in (1, 30, 31, 32, 61))
 # Two loops, since a loop with a condition for each number is not vectorised.
 
 
-@njit
+@inner
 def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-untyped-def]
     """Encode values as Shamir secrets mod 2^bits - 1 (reals times the scale). Returns how many are 2^(bits-1) or
     more."""
@@ -57,7 +58,7 @@ def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-un
     return outside
 
 
-@njit
+@inner
 def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
     """A coefficient of a secret's polynomial that was p at first, drawn again from the same word of other blocks."""
     out = np.empty(WORDS, np.uint32)
@@ -75,7 +76,7 @@ def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
     return drawn
 
 
-@njit
+@inner
 def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
     """Draw coefficient k of secrets' polynomials: out[i] from words[i] of sixteen blocks, of which `first` is the
     first."""
@@ -90,7 +91,7 @@ def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
                 out[j] = _U32(_redraw(key, first + j % LANES, k, j // LANES, 31))
 
 
-@njit
+@inner
 def _draw61(key, first, k, words, out):  # type: ignore[no-untyped-def]
     """Draw secrets' coefficients from eight 64-bit words of each block: the lower 31 bits to out[:128], the upper 30
     after."""
@@ -113,26 +114,26 @@ def _draw61(key, first, k, words, out):  # type: ignore[no-untyped-def]
 # The result of a step is below 2^31 + 8 or 2^61 + 8.
 
 
-@njit
+@inner
 def _fold31(v):  # type: ignore[no-untyped-def]
     v = (v & _WIDE_P31) + (v >> _31)
     return (v & _WIDE_P31) + (v >> _31)
 
 
-@njit
+@inner
 def _fold61(low, high):  # type: ignore[no-untyped-def]
     """A share's low + high * 2^31 mod 2^61 - 1, folded: `low` below 2^64 and `high` below 2^63."""
     v = (low & _P61) + (low >> _61) + (high >> _30) + ((high & _LOW30) << _31)
     return (v & _P61) + (v >> _61)
 
 
-@njit
+@inner
 def _step31(total, c, x):  # type: ignore[no-untyped-def]
     for j in range(TILE31):
         total[j] = _fold31(total[j] * _U64(x) + _U64(c[j]))
 
 
-@njit
+@inner
 def _steps31(total, c, x1, x2, x3, x4):  # type: ignore[no-untyped-def]
     c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
     for j in range(TILE31):
@@ -140,7 +141,7 @@ def _steps31(total, c, x1, x2, x3, x4):  # type: ignore[no-untyped-def]
         total[j] = _fold31(v + _U64(c1[j]) * _U64(x1) + _U64(c0[j]))
 
 
-@njit
+@inner
 def _step61(total, c, x):  # type: ignore[no-untyped-def]
     low, high = c[:TILE61], c[TILE61:]
     for j in range(TILE61):
@@ -149,7 +150,7 @@ def _step61(total, c, x):  # type: ignore[no-untyped-def]
         total[j] = _fold61(a, b)
 
 
-@njit
+@inner
 def _steps61(total, c, x1, x2, x3, x4):  # type: ignore[no-untyped-def]
     a0, a1, a2, a3 = c[0][:TILE61], c[1][:TILE61], c[2][:TILE61], c[3][:TILE61]
     b0, b1, b2, b3 = c[0][TILE61:], c[1][TILE61:], c[2][TILE61:], c[3][TILE61:]
@@ -159,7 +160,7 @@ def _steps61(total, c, x1, x2, x3, x4):  # type: ignore[no-untyped-def]
         total[j] = _fold61(a + _U64(a1[j]) * _U64(x1) + _U64(a0[j]), b + _U64(b1[j]) * _U64(x1) + _U64(b0[j]))
 
 
-@njit
+@inner
 def _store(total, prime, out):  # type: ignore[no-untyped-def]
     for j in range(out.size):
         v = total[j]
