@@ -205,7 +205,12 @@ def equal(a: Node, b: Node | Number) -> Node:
 
 def missing(x: Node) -> Node:
     """1 where a series is NaN, else 0."""
-    return Node("missing", (x,))
+    return where_missing(x, 1, 0)
+
+
+def where_missing(x: Node, yes: Node | Number, no: Node | Number) -> Node:
+    """`yes` where x is NaN, else `no`."""
+    return Node("missing", (x, node(yes), node(no)))
 
 
 def where(condition: Node, yes: Node | Number, no: Node | Number) -> Node:
@@ -230,14 +235,14 @@ def opposite(condition: Node) -> Node:
     return equal(condition, 0)
 
 
-def ratio(a: Node, b: Node, otherwise: Node | Number = math.nan) -> Node:
+def ratio(a: Node | Number, b: Node, otherwise: Node | Number = math.nan) -> Node:
     """a / b, and `otherwise` where b is 0."""
-    return where(equal(b, 0), otherwise, a / b)
+    return Node("ratio", (node(a), b, node(otherwise)))
 
 
 def shown_with(x: Node, other: Node) -> Node:
     """A series of which only the bars are shown at which another has a number."""
-    return where(missing(other), NOTHING, x)
+    return where_missing(other, NOTHING, x)
 
 
 # ---------------------------------------------------------------- over the last n bars
@@ -474,25 +479,28 @@ def scan(a: Node, b: Node) -> Node:
 
 def run_length(x: Node) -> Node:
     """How many bars in a row, up to this one, have a number."""
-    present = opposite(missing(x))
+    present = where_missing(x, 0, 1)
     return scan(present, present)
 
 
-def wilder_sum(x: Node, period: int, warm: int, valid: int, run: Node | None = None) -> Node:
-    """Wilder's sum: the plain sum of the first `warm` bars of a run, then y <- y (period - 1) / period + x.
+def wilder_sum(x: Node, known: Node, period: int, warm: int) -> Node:
+    """Wilder's sum: the plain sum of the first `warm` bars of a run of `known`, then y <- y (period - 1) / period + x.
 
-    Shown from the bar `valid` of a run on. A NaN ends a run; `run` are the bars of the run so far, if others share it.
+    It has numbers for all bars (`from_bar`).
     """
-    run = run_length(x) if run is None else run
+    run = run_length(known)
     decay = where(run <= 1, 0, where(run <= warm, 1, (period - 1) / period))
-    y = scan(decay, where(missing(x), 0, x))
-    shown = where(run >= valid, y, NOTHING)
-    return replace(shown, delay=valid - 1)
+    return scan(decay, where_missing(known, 0, x))
+
+
+def from_bar(bar: int, x: Node, known: Node) -> Node:
+    """A series from a bar of each run of `known` on, counted from 1."""
+    return replace(where(run_length(known) >= bar, x, NOTHING), delay=bar - 1)
 
 
 def total(x: Node) -> Node:
     """The sum of all bars so far; a bar without a number adds nothing and has none."""
-    return shown_with(scan(node(1), where(missing(x), 0, x)), x)
+    return shown_with(scan(node(1), where_missing(x, 0, x)), x)
 
 
 def latch(value: Node, when: Node, first: Node | Number = math.nan) -> Node:

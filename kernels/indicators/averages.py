@@ -127,10 +127,9 @@ def _adaptive(close: Node, alpha: Node, before: Node) -> Node:
     run = a.run_length(alpha)
     moved = alpha * close
     first = (1 - alpha) * before + moved
-    gone = a.missing(alpha)
-    begins = a.either(gone, run <= 1)
+    begins = run <= 1
     factor = a.where(begins, 0, 1 - alpha)
-    return a.shown_with(a.scan(factor, a.where(gone, 0, a.where(run <= 1, first, moved))), alpha)
+    return a.shown_with(a.scan(factor, a.where_missing(alpha, 0, a.where(begins, first, moved))), alpha)
 
 
 @indicator(
@@ -414,9 +413,8 @@ def supertrend(high: Node, low: Node, close: Node, *, period: TwoBars = 10, widt
 def heikin_ashi(open: Node, high: Node, low: Node, close: Node) -> Outputs:  # noqa: A002
     end = (open + high + low + close) / 4
     before = a.lag(end, 1)
-    begins = a.missing(before)
-    fresh = a.from_start(a.where(begins, (open + close) / 2, 0.5 * before))
-    start = a.shown_with(a.scan(a.from_start(a.where(begins, 0, 0.5)), fresh), end)
+    fresh = a.from_start(a.where_missing(before, (open + close) / 2, 0.5 * before))
+    start = a.shown_with(a.scan(a.from_start(a.where_missing(before, 0, 0.5)), fresh), end)
     return {
         "open": start,
         "high": a.maximum(a.maximum(high, start), end),

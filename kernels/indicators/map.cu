@@ -22,7 +22,7 @@
 #define GLOBAL (1 << 20)
 #define STEP 11
 
-enum { ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, SELECT, COPY };
+enum { ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY };
 
 __device__ __forceinline__ REAL logarithm(REAL x) {
     const bool wide = sizeof(REAL) == 8;
@@ -48,7 +48,8 @@ __device__ __forceinline__ REAL computed(i32 op, REAL a, REAL b, REAL c) {
         case BELOW: return a < b ? 1 : 0;
         case AT_MOST: return a <= b ? 1 : 0;
         case EQUAL: return a == b ? 1 : 0;
-        case MISSING: return a == a ? 0 : 1;
+        case MISSING: return a == a ? c : b;
+        case RATIO: return b == 0 ? c : a / b;
         case SELECT: return a != 0 && a == a ? b : c;  // NaN is false
         default: return a;
     }

@@ -348,12 +348,14 @@ def aroon(high: Node, low: Node, *, period: TwoBars = 14) -> Outputs:
     return {"up": up, "down": down, "oscillator": up - down}
 
 
-def _movements(high: Node, low: Node) -> tuple[Node, Node]:
-    """Wilder's directional movements of each bar: how far it reaches above or below the last, the larger alone."""
-    up, down = a.change(high), -a.change(low)
-    plus = a.where(a.both(up > 0, up > down), up, 0)
-    minus = a.where(a.both(down > 0, down > up), down, 0)
-    return a.shown_with(plus, up - down), a.shown_with(minus, up - down)
+def _movements(high: Node, low: Node) -> tuple[Node, Node, Node]:
+    """Wilder's directional movements of each bar: how far it reaches above or below the last, the larger alone.
+
+    The third series is NaN where they are not known.
+    """
+    up, down = a.change(high), a.lag(low, 1) - low
+    plus, minus = a.where(up > a.maximum(down, 0), up, 0), a.where(down > a.maximum(up, 0), down, 0)
+    return plus, minus, up - down
 
 
 @indicator(
@@ -366,19 +368,21 @@ def _movements(high: Node, low: Node) -> tuple[Node, Node]:
     ],
 )
 def directional_movement(high: Node, low: Node, *, period: TwoBars = 14) -> Outputs:
-    plus, minus = (a.wilder_sum(x, period, period - 1, period - 1) for x in _movements(high, low))
+    *movements, known = _movements(high, low)
+    plus, minus = (a.from_bar(period - 1, a.wilder_sum(x, known, period, period - 1), known) for x in movements)
     return {"plus": plus, "minus": minus}
 
 
 def _directions(high: Node, low: Node, close: Node, period: int, convention: str = "talib") -> tuple[Node, Node, Node]:
     """+DI, -DI and DX."""
-    plus, minus = _movements(high, low)
+    plus, minus, known = _movements(high, low)
     reach = range_of(high, low, close)
+    known = known + reach
     if convention == "tradingview":
-        up, down, way = (a.rma(a.shown_with(x, plus + reach), period) for x in (plus, minus, reach))
+        up, down, way = (a.rma(a.shown_with(x, known), period) for x in (plus, minus, reach))
     else:
-        run = a.run_length(plus + reach)
-        up, down, way = (a.wilder_sum(x, period, period - 1, period, run) for x in (plus, minus, reach))
+        up, down, way = (a.wilder_sum(x, known, period, period - 1) for x in (plus, minus, reach))
+        way = a.from_bar(period, way, known)
     plus_di, minus_di = a.ratio(100 * up, way, 0), a.ratio(100 * down, way, 0)
     return plus_di, minus_di, a.ratio(100 * a.absolute(plus_di - minus_di), plus_di + minus_di, 0)
 

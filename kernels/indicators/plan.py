@@ -21,7 +21,7 @@ from warpdesk_server.kernels.indicators.recurrence import TILE, Recurrence, look
 # Arithmetic bar by bar, in the order of its codes in program_loops.py and map.cu.
 MAPS = (
     "add", "sub", "mul", "div", "neg", "abs", "sqrt", "log", "exp", "floor", "max", "min", "below", "at_most", "equal",
-    "missing", "select", "copy",
+    "missing", "ratio", "select", "copy",
 )  # fmt: skip
 # On the CPU: three such steps in one, over the last 8 bars (with_eights). Then the loops over a series.
 EIGHTS = ("add_8", "max_8", "min_8")

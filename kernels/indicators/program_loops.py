@@ -70,9 +70,9 @@ STRIP = 512  # bars that an arithmetic step takes at a time; also the length of 
 
 DIRECT = (*WINDOWS, "follow", "strength")  # loops that touch no bar outside of the row
 CODES = (*MAPS, *EIGHTS, *LOOPS)
-ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, SELECT, COPY = range(
-    len(MAPS)
-)
+(
+    ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY,
+) = range(len(MAPS))  # fmt: skip
 ADD_8, MAX_8, MIN_8 = range(len(MAPS), len(CODES) - len(LOOPS))
 MEAN, DEVIATION, CUTLER, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
     len(CODES) - len(LOOPS), len(CODES)
@@ -153,7 +153,11 @@ def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
     elif op == MISSING:
         for i in range(0, count, LANES):
             x = load(a, i)
-            store(to, i, where_equal(x, x, zeros, ones))
+            store(to, i, where_equal(x, x, load(c, i), load(b, i)))
+    elif op == RATIO:
+        for i in range(0, count, LANES):
+            x = load(b, i)
+            store(to, i, where_equal(x, zeros, load(c, i), load(a, i) / x))
     elif op == SELECT:
         for i in range(0, count, LANES):
             store(to, i, where_differs(load(a, i), zeros, load(b, i), load(c, i)))

@@ -31,7 +31,7 @@ def obv(
     last = _last(close)
     signed = a.where(close > last, volume, a.where(close < last, -volume, 0))
     if convention == "talib":
-        signed = a.where(a.missing(last), volume, signed)
+        signed = a.where_missing(last, volume, signed)
     return a.total(a.shown_with(a.from_start(signed), close))
 
 
@@ -104,7 +104,7 @@ def market_facilitation(high: Node, low: Node, volume: Node) -> Outputs:
 def pvt(close: Node, volume: Node) -> Outputs:
     before = a.lag(close, 1)
     moved = a.ratio(close - before, before, 0) * volume
-    return a.total(a.shown_with(a.from_start(a.where(a.missing(before), 0, moved)), close))
+    return a.total(a.shown_with(a.from_start(a.where_missing(before, 0, moved)), close))
 
 
 @indicator(
@@ -132,9 +132,9 @@ def vwap(high: Node, low: Node, close: Node, volume: Node) -> Outputs:
 )
 def session_vwap(high: Node, low: Node, close: Node, volume: Node, session: Node) -> Outputs:
     traded = a.average(high, low, close) * volume
-    begins = a.where(a.missing(session), 0, a.opposite(a.equal(session, _last(session))))
+    begins = a.where_missing(session, 0, a.opposite(a.equal(session, _last(session))))
     kept = a.from_start(a.where(begins, 0, 1))
-    sums = [a.scan(kept, a.where(a.missing(traded), 0, x)) for x in (traded, volume)]
+    sums = [a.scan(kept, a.where_missing(traded, 0, x)) for x in (traded, volume)]
     return a.shown_with(a.ratio(sums[0], sums[1]), traded)
 
 
@@ -148,16 +148,16 @@ def wad(high: Node, low: Node, close: Node) -> Outputs:
     before = a.lag(close, 1)
     up, down = close - a.minimum(low, before), close - a.maximum(high, before)
     moved = a.where(close > before, up, a.where(close < before, down, 0))
-    return a.total(a.shown_with(a.from_start(a.where(a.missing(before), 0, moved)), high + low + close))
+    return a.total(a.shown_with(a.from_start(a.where_missing(before, 0, moved)), high + low + close))
 
 
 def _index(close: Node, volume: Node, counts: Callable[[Node, Node], Node]) -> Node:
     """1000, multiplied by the relative change of the close at bars that count; a gap is passed over."""
     before, volume_before = _last(close), _last(volume)
-    gone, begins = a.missing(close), a.missing(before)
     moved = a.where(counts(volume, volume_before), close / before, 1)
-    factor = a.from_start(a.where(begins, 0, a.where(gone, 1, moved)))
-    return a.shown_with(a.scan(factor, a.from_start(a.where(begins, a.where(gone, 0, 1000), 0))), close)
+    factor = a.from_start(a.where_missing(before, 0, a.where_missing(close, 1, moved)))
+    begun = a.from_start(a.where_missing(before, a.where_missing(close, 0, 1000), 0))
+    return a.shown_with(a.scan(factor, begun), close)
 
 
 def _last(x: Node) -> Node:

@@ -60,7 +60,8 @@ _BAR_BY_BAR: dict[str, Any] = {
     "below": lambda a, b: float(a < b),
     "at_most": lambda a, b: float(a <= b),
     "equal": lambda a, b: float(a == b),
-    "missing": lambda a: float(isnan(a)),
+    "missing": lambda a, yes, no: yes if isnan(a) else no,
+    "ratio": lambda a, b, otherwise: otherwise if b == 0 else _quotient(a, b),
     "select": lambda condition, yes, no: no if condition == 0 else yes,
 }
 

@@ -46,7 +46,7 @@ UNARY: tuple[Callable[[Node, int], Node], ...] = (
     a.rma,
     lambda x, n: a.strength(x, n + 1),
     lambda x, n: a.strength(x, n + 1, "cutler"),
-    lambda x, n: a.wilder_sum(x, n + 2, n + 1, n + 1),
+    lambda x, n: a.from_bar(n + 1, a.wilder_sum(x, x, n + 2, n + 1), x),
     lambda x, n: a.total(x),
     lambda x, n: a.mean_deviation(x, a.mean(x, n), n),
     lambda x, n: a.quantile(x, n, 0.3),
@@ -165,7 +165,8 @@ def test_a_random_graph_is_what_it_means_bar_by_bar(choices: list[tuple[int, int
 @pytest.mark.parametrize("time", [1, 2, 31, 32, 33, 255, 256, 257, 2047, 2048, 2049, 4097])
 def test_every_length_has_the_bytes_of_a_longer_series_cut(time: int) -> None:
     graph = {"mean": a.mean(CLOSE, 20), "ema": a.ema(CLOSE, 20), "rsi": a.strength(CLOSE, 14)}
-    graph |= {"sum": a.wilder_sum(CLOSE - a.lag(CLOSE, 1), 14, 13, 14), "high": a.highest(HIGH, 30)}
+    moved = a.change(CLOSE)
+    graph |= {"sum": a.from_bar(14, a.wilder_sum(moved, moved, 14, 13), moved), "high": a.highest(HIGH, 30)}
     graph |= {"eight": a.lowest(LOW, 8), "copied": a.lag(LOW, 3), "twice": a.lag(LOW, 3)}
     arrays = series_of(3, 4500, 2)
     whole, program = on_cpu(plan(graph, 8), arrays), plan(graph, 8)
