@@ -23,8 +23,9 @@ MAPS = (
     "add", "sub", "mul", "div", "neg", "abs", "sqrt", "log", "exp", "floor", "max", "min", "below", "at_most", "equal",
     "missing", "ratio", "select", "copy",
 )  # fmt: skip
-# On the CPU: three such steps in one, over the last 8 bars (with_eights). Then the loops over a series.
+# On the CPU: several such steps in one (`fused`), three of them over the last 8 bars. Then the loops over a series.
 EIGHTS = ("add_8", "max_8", "min_8")
+FUSED = (*EIGHTS, "mul_add")
 LOOPS = (
     "mean", "deviation", "cutler", "spread", "fir", "quantile", "count_below", "follow", "strength", "scan", "ratchet",
     "sar",
@@ -56,7 +57,7 @@ class Step:
 
     @property
     def is_map(self) -> bool:
-        return self.op in MAPS or self.op in EIGHTS
+        return self.op in MAPS or self.op in FUSED
 
     @property
     def law(self) -> Recurrence:
@@ -163,52 +164,58 @@ def _history(steps: Sequence[Step]) -> tuple[int, ...]:
     return tuple(history)
 
 
-def with_eights(program: Program) -> Program:
-    """The program with one step for each three that double a window to 8 bars, if nobody else reads the first two.
+def fused(program: Program) -> Program:
+    """The program for the CPU with one step in place of several whose results nobody else reads; it has the same bytes.
 
-    It has the same bytes: a vector of eight bars needs no memory for what lies between them.
+    What lies between them stays in the core's registers: a window that is doubled to 8 bars, a product that is added.
     """
     steps, readers = program.steps, Counter(arg.at for step in program.steps for arg in step.args)
-    ends = {end.at for _, end in program.outputs}
-
-    def doubled(at: int, bars: int) -> Operand | None:
-        """The operand of a step that joins it with itself `bars` earlier."""
-        step = steps[at]
-        if step.op not in ("add", "max", "min"):
-            return None
-        one, other = step.args
-        return one if one.at >= 0 and other == Operand(one.at, one.lag + bars) else None
-
-    origin: dict[int, Operand] = {}
-    gone = set[int]()
-    for index, step in enumerate(steps):
-        at, inner = index, None
-        for bars in (4, 2, 1):
-            inner = doubled(at, bars)
-            if inner is None or steps[at].op != step.op:
-                break
-            if bars > 1:
-                if inner.lag or readers[inner.at] != 2 or inner.at in ends:
-                    break
-                at = inner.at
-        else:
-            if inner is not None:
-                origin[index] = inner
-                gone |= {step.args[0].at, at}
+    readers.update(end.at for _, end in program.outputs)
+    joined, gone = dict[int, Step](), set[int]()
+    for index in range(len(steps)):
+        found = _doubled_to_8(steps, readers, index) or _product_added(steps, readers, index)
+        if found is not None:
+            joined[index] = found[0]
+            gone |= found[1]
     left = [index for index in range(len(steps)) if index not in gone]
     place = {index: number for number, index in enumerate(left)}
 
     def moved(operand: Operand) -> Operand:
         return Operand(place[operand.at], operand.lag) if operand.at >= 0 else operand
 
-    shorter = tuple(
-        replace(steps[index], op=steps[index].op + "_8", args=(moved(origin[index]),))
-        if index in origin
-        else replace(steps[index], args=tuple(moved(arg) for arg in steps[index].args))
-        for index in left
-    )
+    kept = [joined.get(index, steps[index]) for index in left]
+    shorter = tuple(replace(step, args=tuple(moved(arg) for arg in step.args)) for step in kept)
     outputs = tuple((name, moved(end)) for name, end in program.outputs)
     return replace(program, steps=shorter, outputs=outputs, history=_history(shorter))
+
+
+def _doubled_to_8(steps: Sequence[Step], readers: Mapping[int, int], index: int) -> tuple[Step, set[int]] | None:
+    """One step for three that join a series with itself 1, 2 and 4 bars earlier, and the steps that it replaces."""
+    last = steps[index]
+    if last.op not in ("add", "max", "min"):
+        return None
+    at, inner = index, set[int]()
+    for bars in (4, 2, 1):
+        if steps[at].op != last.op:
+            return None
+        one, other = steps[at].args
+        if one.at < 0 or other != Operand(one.at, one.lag + bars):
+            return None
+        if bars > 1:
+            if one.lag or readers[one.at] != 2:
+                return None
+            at = one.at
+            inner.add(at)
+    return replace(last, op=last.op + "_8", args=(one,)), inner
+
+
+def _product_added(steps: Sequence[Step], readers: Mapping[int, int], index: int) -> tuple[Step, set[int]] | None:
+    """One step for a product and the sum that alone reads it, and the step that it replaces."""
+    last = steps[index]
+    for product, other in (last.args, last.args[::-1]) if last.op == "add" else ():
+        if product.at >= 0 and not product.lag and readers[product.at] == 1 and steps[product.at].op == "mul":
+            return replace(last, op="mul_add", args=(*steps[product.at].args, other)), {product.at}
+    return None
 
 
 def _read_back(step: Step) -> int:

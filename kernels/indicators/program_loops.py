@@ -43,6 +43,7 @@ from warpdesk_server.kernels.indicators import windows
 from warpdesk_server.kernels.indicators.plan import (
     BARS_READ,
     EIGHTS,
+    FUSED,
     LOOPS,
     MAPS,
     WINDOWS,
@@ -50,7 +51,7 @@ from warpdesk_server.kernels.indicators.plan import (
     Program,
     Step,
     bars_read,
-    with_eights,
+    fused,
 )
 from warpdesk_server.kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE, look_back, negligible
 from warpdesk_server.kernels.indicators.recurrence_loops import (
@@ -69,11 +70,11 @@ from warpdesk_server.kernels.indicators.window_loops import WORTH, deviation_ran
 STRIP = 512  # bars that an arithmetic step takes at a time; also the length of a constant's register
 
 DIRECT = (*WINDOWS, "follow", "strength")  # loops that touch no bar outside of the row
-CODES = (*MAPS, *EIGHTS, *LOOPS)
+CODES = (*MAPS, *FUSED, *LOOPS)
 (
     ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY,
 ) = range(len(MAPS))  # fmt: skip
-ADD_8, MAX_8, MIN_8 = range(len(MAPS), len(CODES) - len(LOOPS))
+ADD_8, MAX_8, MIN_8, MUL_ADD = range(len(MAPS), len(CODES) - len(LOOPS))
 MEAN, DEVIATION, CUTLER, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
     len(CODES) - len(LOOPS), len(CODES)
 )
@@ -164,6 +165,9 @@ def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
     elif op == COPY:
         for i in range(0, count, LANES):
             store(to, i, load(a, i))
+    elif op == MUL_ADD:
+        for i in range(0, count, LANES):
+            store(to, i, load(a, i) * load(b, i) + load(c, i))
     elif op == ADD_8:
         x = load(a, -LANES)
         pairs = x + after_1(x, x)
@@ -549,7 +553,7 @@ def run_rows(  # type: ignore[no-untyped-def]
                 to = moved(addressed(registers, bases[table[step, TO_BASE]]), table[step, TO])
                 a = moved(addressed(registers, bases[table[step, A_BASE]]), table[step, A])
                 b = moved(addressed(registers, bases[table[step, B_BASE]]), table[step, B])
-                if op <= MIN_8:
+                if op <= MUL_ADD:
                     until = table[step, END]
                     for strip in range(0, count, STRIP):
                         for k in range(step, until):
@@ -644,7 +648,7 @@ class _Layout:
 
 @lru_cache(maxsize=256)
 def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = False) -> _Layout:
-    program = with_eights(whole)
+    program = fused(whole)
     steps, history = program.steps, program.history
     chunk = program.chunk
     limits = np.finfo(dtype)
@@ -706,7 +710,7 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
         )
     until = len(rows)
     for index in range(len(rows) - 1, -1, -1):  # where each run of arithmetic ends
-        until = until if rows[index][OP] <= MIN_8 else index
+        until = until if rows[index][OP] <= MUL_ADD else index
         rows[index][END] = until
     width = max([DECAYS + SEGMENTS + STRIDES, *(len(step.values) for step in steps if step.op == "fir")])
     return _Layout(
