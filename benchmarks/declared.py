@@ -23,7 +23,7 @@ PERIOD = 20  # of an indicator that has no default
 GOALS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("stochastic", "williams_r", "donchian"), (4.0, 4.0)),
     **dict.fromkeys(("cci", "adx", "rolling", "rolling_pair"), (2.0, 2.0)),
-    **dict.fromkeys(("atr", "cmo"), (1.5, 1.5)),
+    **dict.fromkeys(("atr", "cmo"), (1.5, 1.0)),
     "macd": (1.2, 1.0),
 }
 PARAMS: dict[str, dict[str, Any]] = {
@@ -70,11 +70,15 @@ def _params(operation: Operation) -> dict[str, Any]:
     return PARAMS.get(operation.name, dict.fromkeys(required, PERIOD))
 
 
-def _twin(operation: Operation, params: dict[str, Any]) -> SameAs | None:
-    """The first of the operation's twins whose fixed parameters are those of the case."""
-    given = operation.params.model_validate(params, strict=False)
-    fitting = (twin for twin in operation.same_as if all(getattr(given, k) == v for k, v in twin.fixed.items()))
-    return next(fitting, None)
+def _twins(operation: Operation, params: dict[str, Any]) -> list[SameAs]:
+    """Those of the operation's twins whose fixed parameters are those of the case, and that each give an output which
+    those before it do not."""
+    given, found, shown = operation.params.model_validate(params, strict=False), list[SameAs](), set[str]()
+    for twin in operation.same_as:
+        if all(getattr(given, k) == v for k, v in twin.fixed.items()) and not set(twin.outputs) <= shown:
+            found.append(twin)
+            shown |= set(twin.outputs)
+    return found
 
 
 def _each(functions: Any, inputs: Inputs) -> Call:
@@ -87,19 +91,33 @@ def _each(functions: Any, inputs: Inputs) -> Call:
     return run
 
 
-def _talib(operation: Operation, twin: SameAs, params: dict[str, Any]) -> Peer:
-    def call(inputs: Inputs) -> Call:
-        talib, abstract = module("talib"), module("talib.abstract")
-        given, options = operation.params.model_validate(params, strict=False), dict(twin.theirs)
-        for ours, theirs in twin.parameters.items():
-            options |= dict.fromkeys((theirs,) if isinstance(theirs, str) else theirs, getattr(given, ours))
-        names = abstract.Function(twin.function).input_names.values()
-        order = [name for each in names for name in ([each] if isinstance(each, str) else each)]
-        own = {theirs: ours for ours, theirs in twin.inputs.items()}
-        function = getattr(talib, twin.function)
-        return _each([lambda row: function(*(row[own[name]] for name in order), **options)], inputs)
+def _talib(operation: Operation, params: dict[str, Any]) -> tuple[Peer, ...]:
+    """TA-Lib's functions for all outputs that it has; and the first alone, if they are several."""
+    twins = _twins(operation, params)
+    if not twins:
+        return ()
 
-    return Peer("TA-Lib", "TA-Lib", call)
+    def call(twins: list[SameAs]) -> Callable[[Inputs], Call]:
+        return lambda inputs: _each([_function(operation, params, twin) for twin in twins], inputs)
+
+    if len(twins) == 1:
+        return (Peer("TA-Lib", "TA-Lib", call(twins)),)
+    names = ", ".join(twin.function for twin in twins)
+    alone = f"TA-Lib's {twins[0].function} alone"
+    return Peer("TA-Lib", "TA-Lib", call(twins), note=names), Peer(alone, "TA-Lib", call(twins[:1]))
+
+
+def _function(operation: Operation, params: dict[str, Any], twin: SameAs) -> Callable[[Any], Any]:
+    """A function of TA-Lib of one row."""
+    talib, abstract = module("talib"), module("talib.abstract")
+    given, options = operation.params.model_validate(params, strict=False), dict(twin.theirs)
+    for ours, theirs in twin.parameters.items():
+        options |= dict.fromkeys((theirs,) if isinstance(theirs, str) else theirs, getattr(given, ours))
+    names = abstract.Function(twin.function).input_names.values()
+    order = [name for each in names for name in ([each] if isinstance(each, str) else each)]
+    own = {theirs: ours for ours, theirs in twin.inputs.items()}
+    function = getattr(talib, twin.function)
+    return lambda row: function(*(row[own[name]] for name in order), **options)
 
 
 def _pandas_ta(name: str) -> Peer:
@@ -151,10 +169,9 @@ def _cases(sizes: Sizes, shape: tuple[int, ...], goal: int | None) -> list[Case]
     label, points = " x ".join(measured(size) for size in shape), int(np.prod(shape))
     cases = []
     for operation in DECLARED:
-        params = _params(operation)
-        twin, names = _twin(operation, params), [each.name for each in operation.inputs]
+        params, names = _params(operation), [each.name for each in operation.inputs]
         aim = {} if goal is None or operation.name not in GOALS else {"TA-Lib": GOALS[operation.name][goal]}
-        peers = (_talib(operation, twin, params),) if twin else ()
+        peers = _talib(operation, params)
         if goal == 0 and operation.name in PANDAS_TA:
             peers, aim = (*peers, _pandas_ta(operation.name)), {**aim, "pandas-ta-classic": 50.0}
         cases.append(
