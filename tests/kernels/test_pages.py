@@ -50,8 +50,15 @@ def test_a_larger_array_gets_new_memory_and_the_old_is_not_kept_beside_it() -> N
     assert [block.nbytes for block in pages._spare] == [48 << 20]
 
 
-@pytest.mark.parametrize("shape", [(8,), (1 << 22,), (0, 5), (33 << 20,)])
-def test_what_the_allocator_keeps_or_is_very_large_is_not_kept_here(shape: tuple[int, ...]) -> None:
+def test_the_larger_of_two_that_are_given_back_is_kept() -> None:
+    large, small = pages.empty(LARGE, "float64"), pages.empty((1 << 20,), "float64")
+    del large
+    del small
+    assert [block.nbytes for block in pages._spare] == [40 << 20]
+
+
+@pytest.mark.parametrize("shape", [(8,), (1 << 19,), (0, 5), (33 << 20,)])
+def test_what_is_small_or_very_large_is_not_kept_here(shape: tuple[int, ...]) -> None:
     array = pages.empty(shape, "float64")
     assert array.shape == shape
     assert array.base is None
