@@ -1,4 +1,7 @@
-"""What a graph of the algebra means: each node bar by bar, in plain Python, slow, sums by math.fsum."""
+"""What a graph of the algebra means: each node bar by bar, in plain Python, slow, sums by math.fsum.
+
+In floats, or in as many digits as wanted (test_exactness.py).
+"""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -11,6 +14,7 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.indicators.algebra import Node
 
 Numbers = list[float]
+number: Any = float  # what the inputs and constants become
 
 
 def evaluate(outputs: Mapping[str, Node], inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -27,9 +31,9 @@ def evaluate(outputs: Mapping[str, Node], inputs: Mapping[str, Any]) -> dict[str
 
 def _evaluated(node: Node, args: list[Numbers], inputs: Mapping[str, Any], time: int) -> Numbers:
     if node.op == "input":
-        return [float(number) for number in inputs[node.name]]
+        return [number(each) for each in inputs[node.name]]
     if node.op == "constant":
-        return [float(node.values[0])] * time
+        return [number(node.values[0])] * time
     if node.op == "lag":
         bars = int(node.values[0])
         return [nan] * min(bars, time) + args[0][: max(time - bars, 0)]
