@@ -61,7 +61,7 @@ class Node:
         return Node("div", (node(other), self))
 
     def __neg__(self) -> "Node":
-        return Node("neg", (self,))
+        return node(-0.0) - self
 
     def __lt__(self, other: "Node | Number") -> "Node":
         return Node("below", (self, node(other)))

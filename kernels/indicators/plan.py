@@ -20,7 +20,7 @@ from warpdesk_server.kernels.indicators.recurrence import TILE, Recurrence, look
 
 # Arithmetic bar by bar, in the order of its codes in program_loops.py and map.cu.
 MAPS = (
-    "add", "sub", "mul", "div", "neg", "abs", "sqrt", "log", "exp", "floor", "max", "min", "below", "at_most", "equal",
+    "add", "sub", "mul", "div", "abs", "sqrt", "log", "exp", "floor", "max", "min", "below", "at_most", "equal",
     "missing", "ratio", "select", "copy",
 )  # fmt: skip
 # On the CPU: several such steps in one (`fused`), three of them over the last 8 bars. Then the loops over a series.

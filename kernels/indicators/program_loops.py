@@ -72,7 +72,7 @@ STRIP = 512  # bars that an arithmetic step takes at a time; also the length of 
 DIRECT = (*WINDOWS, "follow", "strength")  # loops that touch no bar outside of the row
 CODES = (*MAPS, *FUSED, *LOOPS)
 (
-    ADD, SUB, MUL, DIV, NEG, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY,
+    ADD, SUB, MUL, DIV, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY,
 ) = range(len(MAPS))  # fmt: skip
 ADD_8, MAX_8, MIN_8, MUL_ADD = range(len(MAPS), len(CODES) - len(LOOPS))
 MEAN, DEVIATION, CUTLER, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
@@ -117,9 +117,6 @@ def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
     elif op == DIV:
         for i in range(0, count, LANES):
             store(to, i, load(a, i) / load(b, i))
-    elif op == NEG:
-        for i in range(0, count, LANES):
-            store(to, i, spread(-zero) - load(a, i))
     elif op == ABS:
         for i in range(0, count, LANES):
             x = load(a, i)

@@ -53,7 +53,6 @@ _BAR_BY_BAR: dict[str, Any] = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "div": _quotient,
-    "neg": lambda a: -a,
     "abs": abs,
     "sqrt": lambda a: sqrt(a) if a >= 0 else nan,
     "log": lambda a: log(a) if a > 0 else nan,
