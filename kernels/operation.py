@@ -123,6 +123,7 @@ class Operation:
     `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
     `compile_seconds` is about how long one core compiles its example for the CPU; quick ones are warm first.
+    `compiled_with` is a name for what its example compiles, if other operations compile the same.
     `batching` says which jobs may run together; None where each runs alone.
     `spend` is what a job costs its privacy budget, None for one that names no budget; an operation without it never
     charges. A job that charges has the same `key` at every attempt, which depends on `release_version` too: raise it
@@ -143,6 +144,7 @@ class Operation:
     randomness: Literal["none", "seed", "private"] = "none"
     variants: tuple[Example, ...] = ()
     compile_seconds: float = 0.0
+    compiled_with: str = ""
     grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
     batching: Batching | None = None
     spend: Callable[[Any, Mapping[str, ArrayInfo]], Spend | None] | None = None

@@ -195,7 +195,7 @@ _OF_BARS = "of smaller bars, shape (bars) or (assets, bars)"
 
 OPERATION = Operation(
     name="bars",
-    compile_seconds=3,
+    compile_seconds=1,
     summary="Bars by time, count, volume or dollars with their VWAP, from ticks or from smaller bars",
     package="warpdesk_server.kernels.bars",
     params=Bars,

@@ -99,7 +99,7 @@ def grid(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Grid:
 
 OPERATION = Operation(
     name="dp_noise",
-    compile_seconds=7,
+    compile_seconds=3,
     summary="Release a sum, mean or histogram of records or a statistic, with exact discrete Laplace or Gaussian noise",
     package="warpdesk_server.kernels.dp_noise",
     params=DpNoise,

@@ -384,6 +384,7 @@ _CLOSE = {"data": BARS["close"], "dtype": "float64"}
 EXPRESSION = Operation(
     name="expression",
     compile_seconds=spec.COMPILE_SECONDS,
+    compiled_with=spec.COMPILED_WITH,
     summary="Several indicators in one request, or new ones: a graph of series as JSON.",
     package="warpdesk_server.kernels.indicators",
     params=Expression,

@@ -146,6 +146,7 @@ def indicator(
         operation = Operation(
             name=name,
             compile_seconds=spec.COMPILE_SECONDS,
+            compiled_with=spec.COMPILED_WITH,
             summary=summary,
             package="warpdesk_server.kernels.indicators",
             params=model,

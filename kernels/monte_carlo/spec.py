@@ -173,7 +173,7 @@ def _variant(payoff: Payoff, **params: Any) -> Example:
 
 OPERATION = Operation(
     name="monte_carlo",
-    compile_seconds=11,
+    compile_seconds=3,
     summary="Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error",
     package="warpdesk_server.kernels.monte_carlo",
     params=MonteCarloParams,

@@ -335,7 +335,7 @@ def _example(modulus_bits: int, masked: list[list[int]]) -> Example:
 
 OPERATION = Operation(
     name="secure_aggregation",
-    compile_seconds=2,
+    compile_seconds=1,
     summary="Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and dropped clients, decode",
     package="warpdesk_server.kernels.secure_aggregation",
     params=SecureAggregation,

@@ -167,7 +167,7 @@ def _reconstruct(params: dict[str, object], data: list[list[int]]) -> Example:
 
 SHARE = Operation(
     name="shamir_share",
-    compile_seconds=5,
+    compile_seconds=2,
     summary="Split every value of an array into shares over 2^31 - 1 or 2^61 - 1, some of which give it back",
     package="warpdesk_server.kernels.shamir",
     params=ShamirShare,
@@ -200,7 +200,7 @@ SHARE = Operation(
 
 RECONSTRUCT = Operation(
     name="shamir_reconstruct",
-    compile_seconds=5,
+    compile_seconds=2,
     summary="Give an array back from its shares; every share beyond the threshold is checked, corrupted ones are named",
     package="warpdesk_server.kernels.shamir",
     params=ShamirReconstruct,

@@ -141,9 +141,10 @@ def try_example(trial: Trial, found: Probe, skip: Mapping[str, str] = MappingPro
 
 @contextmanager
 def _alone(trial: Trial) -> Iterator[None]:
-    """Wait while another process compiles this example for the same cache: it can be loaded from there afterwards."""
+    """Wait while another process compiles the same code for the same cache: it can be loaded from there afterwards."""
     directory = os.environ.get("NUMBA_CACHE_DIR")
-    name = f"compiling-{hashlib.sha256(str(trial).encode()).hexdigest()[:12]}"
+    code = f"{trial.operation.compiled_with or trial.operation.name} {trial.variant}"
+    name = f"compiling-{hashlib.sha256(code.encode()).hexdigest()[:12]}"
     with ExitStack() as stack:
         with suppress(OSError):  # the cache may be nobody's to write, or on a file system without locks
             if directory is not None:

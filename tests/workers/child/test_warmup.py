@@ -219,3 +219,16 @@ def test_a_catalogue_is_not_taken_for_compiled_when_sources_changed_or_an_exampl
     assert start_second_compiler(settings) is None
     monkeypatch.setattr(warmup, "fingerprint", lambda: "0123456789ab")
     assert stamp(settings) != before
+
+
+def test_operations_that_compile_the_same_code_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes would compile it twice otherwise, each by way of another operation."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    locks = {}
+    for name in ("sma", "macd", "expression", "bars"):
+        with warmup._alone(Trial(OPERATIONS[name], OPERATIONS[name].example)):
+            (locks[name],) = {path.name for path in tmp_path.iterdir()} - set(locks.values()) or {locks["sma"]}
+    assert locks["sma"] == locks["macd"] == locks["expression"] != locks["bars"]
+    assert len(list(tmp_path.iterdir())) == 2
