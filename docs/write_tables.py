@@ -6,7 +6,7 @@ written by hand. Numbers have three significant digits.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +66,16 @@ def _milliseconds(row: Row) -> float:
 
 
 def operations() -> str:
-    return _beside_peers("operations")
+    return _beside_peers("operations", {row["operation"] for row in result("indicators")})
 
 
 def indicators() -> str:
     return _beside_peers("indicators")
 
 
-def _beside_peers(name: str) -> str:
-    rows, lines = result(name), []
+def _beside_peers(name: str, elsewhere: Collection[str] = ()) -> str:
+    """The rows of a file but those of operations that another table has."""
+    rows, lines = [row for row in result(name) if row["operation"] not in elsewhere], []
     own = {(row["operation"], row["case"]): _milliseconds(row) for row in rows if row["what"] == "compute"}
     for row in rows:
         if row["what"] == "peer":
