@@ -36,7 +36,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 PANDAS_TA: dict[str, Callable[[Any, Any], Any]] = {
     "macd": lambda ta, row: ta.macd(row["close"], talib=False),
     "atr": lambda ta, row: ta.atr(row["high"], row["low"], row["close"], 14, talib=False),
-    "stochastic": lambda ta, row: ta.stoch(row["high"], row["low"], row["close"], 5, 3, 3, talib=False),
+    "stochastic": lambda ta, row: ta.stoch(row["high"], row["low"], row["close"], 14, 3, 3, talib=False),
 }
 FOUR: dict[str, Any] = {
     "outputs": {

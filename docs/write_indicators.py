@@ -58,7 +58,7 @@ def _described(operation: Operation) -> str:
     lines = [f"### `{name}`\n", f"{operation.summary}\n", picture, *_formula(name), f"Inputs: {inputs}.\n"]
     schema: dict[str, Any] = operation.params.model_json_schema()["properties"]
     rows = [
-        f"| `{name}` | {_default(field)} | {_range(field)} | {field.get('description', '')} |"
+        f"| `{name}` | {_default(field)} | {_range(field)} | {_cell(field.get('description', ''))} |"
         for name, field in schema.items()
         if name != "nan_policy"
     ]
@@ -69,13 +69,17 @@ def _described(operation: Operation) -> str:
         first = INDICATORS[name].program(params, 8).first
     else:
         first = dict.fromkeys((each.name for each in operation.outputs), prices_needed(params) - 1)
-    lines += ["| output | | first bar in the example |", "|---|---|---|"]
+    lines += ["| output | | first bar that may have a number in the example |", "|---|---|---|"]
     for output in operation.outputs:
-        doc = re.sub(r"[;,] of the (inputs'|prices') shape and dtype", "", output.doc).replace("|", "\\|")
+        doc = _cell(re.sub(r"[;,] of the (inputs'|prices') shape and dtype", "", output.doc))
         lines.append(f"| `{output.name}` | {doc} | {first[output.name]} |")
     example = ", ".join(f"{each} {json.dumps(value)}" for each, value in operation.example.params.items())
     lines += ["", f"Example: {example or 'the defaults'}.\n"]
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _formula(name: str) -> list[str]:

@@ -251,14 +251,20 @@ class Operation:
                 continue
             at = f"/inputs/{expected.name}"
             if info.dtype not in expected.dtypes:
-                problems.append(Problem(at, f"dtype {info.dtype} is not one of {', '.join(expected.dtypes)}"))
+                problems.append(
+                    Problem(at, f"{expected.shown}: dtype {info.dtype} is not one of {', '.join(expected.dtypes)}")
+                )
             if info.ndim not in expected.ranks:
                 ranks = " or ".join(str(rank) for rank in expected.ranks)
-                problems.append(Problem(at, f"shape {list(info.shape)} has rank {info.ndim}, expected rank {ranks}"))
+                problems.append(
+                    Problem(
+                        at, f"{expected.shown}: shape {list(info.shape)} has rank {info.ndim}, expected rank {ranks}"
+                    )
+                )
             if info.size == 0 and not expected.empty:
-                problems.append(Problem(at, f"the array is empty: its shape is {list(info.shape)}"))
+                problems.append(Problem(at, f"{expected.shown}: the array is empty: its shape is {list(info.shape)}"))
             if info.has_inf:
-                problems.append(Problem(at, "the array holds an infinity"))
+                problems.append(Problem(at, f"{expected.shown}: the array holds an infinity"))
             if info.has_nan and not expected.nan:
-                problems.append(Problem(at, "the array holds a NaN"))
+                problems.append(Problem(at, f"{expected.shown}: the array holds a NaN"))
         return problems

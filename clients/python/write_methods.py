@@ -157,7 +157,9 @@ def _documented(operation: Operation, fields: Mapping[str, Any], *, awaited: boo
     for each in operation.inputs:
         yield from _wrapped(f"{each.shown}: {each.doc}", "    ")
     for name, field in fields.items():
-        doc = "what gaps do: see the reference of indicators" if name == "nan_policy" else field.get("description", "")
+        doc = field.get("description", "")
+        if name == "nan_policy" and field.get("enum") == list(get_args(NanPolicy)):
+            doc = "what gaps do: see the reference of indicators"
         if words := "; ".join(part for part in (doc, _range(field)) if part):
             yield from _wrapped(f"{name}: {words}", "    ")
     yield ""

@@ -483,19 +483,19 @@ def run_length(x: Node) -> Node:
     return scan(present, present)
 
 
-def wilder_sum(x: Node, known: Node, period: int, warm: int) -> Node:
-    """Wilder's sum: the plain sum of the first `warm` bars of a run of `known`, then y <- y (period - 1) / period + x.
+def wilder_sum(x: Node, there: Node, period: int, warm: int) -> Node:
+    """Wilder's sum: the plain sum of the first `warm` bars of a run of `there`, then y <- y (period - 1) / period + x.
 
     It has numbers for all bars (`from_bar`).
     """
-    run = run_length(known)
+    run = run_length(there)
     decay = where(run <= 1, 0, where(run <= warm, 1, (period - 1) / period))
-    return scan(decay, where_missing(known, 0, x))
+    return scan(decay, where_missing(there, 0, x))
 
 
-def from_bar(bar: int, x: Node, known: Node) -> Node:
-    """A series from a bar of each run of `known` on, counted from 1."""
-    return replace(where(run_length(known) >= bar, x, NOTHING), delay=bar - 1)
+def from_bar(bar: int, x: Node, there: Node) -> Node:
+    """A series from a bar of each run of `there` on, counted from 1."""
+    return replace(where(run_length(there) >= bar, x, NOTHING), delay=bar - 1)
 
 
 def total(x: Node) -> Node:

@@ -368,21 +368,21 @@ def _movements(high: Node, low: Node) -> tuple[Node, Node, Node]:
     ],
 )
 def directional_movement(high: Node, low: Node, *, period: TwoBars = 14) -> Outputs:
-    *movements, known = _movements(high, low)
-    plus, minus = (a.from_bar(period - 1, a.wilder_sum(x, known, period, period - 1), known) for x in movements)
+    *movements, there = _movements(high, low)
+    plus, minus = (a.from_bar(period - 1, a.wilder_sum(x, there, period, period - 1), there) for x in movements)
     return {"plus": plus, "minus": minus}
 
 
 def _directions(high: Node, low: Node, close: Node, period: int, convention: str = "talib") -> tuple[Node, Node, Node]:
     """+DI, -DI and DX."""
-    plus, minus, known = _movements(high, low)
+    plus, minus, there = _movements(high, low)
     reach = range_of(high, low, close)
-    known = known + reach
+    there = there + reach
     if convention == "tradingview":
-        up, down, way = (a.rma(a.shown_with(x, known), period) for x in (plus, minus, reach))
+        up, down, way = (a.rma(a.shown_with(x, there), period) for x in (plus, minus, reach))
     else:
-        up, down, way = (a.wilder_sum(x, known, period, period - 1) for x in (plus, minus, reach))
-        way = a.from_bar(period, way, known)
+        up, down, way = (a.wilder_sum(x, there, period, period - 1) for x in (plus, minus, reach))
+        way = a.from_bar(period, way, there)
     plus_di, minus_di = a.ratio(100 * up, way, 0), a.ratio(100 * down, way, 0)
     return plus_di, minus_di, a.ratio(100 * a.absolute(plus_di - minus_di), plus_di + minus_di, 0)
 

@@ -298,7 +298,9 @@ class _Announcement:
         if self.keyed:
             line += ' -H "Authorization: Bearer $WARPDESK_API_KEY"'
         shown = OPERATIONS.get("rsi") or next(iter(OPERATIONS.values()))
-        body = {"operation": shown.name, **asdict(shown.example)}
+        example, names = asdict(shown.example), {each.name: each.shown for each in shown.inputs}
+        example["inputs"] = {names[name]: given for name, given in example["inputs"].items()}
+        body = {"operation": shown.name, **example}
         return f"{line} -d {shlex.quote(json.dumps(body))}"
 
 

@@ -3605,7 +3605,7 @@ class Operations(ABC):
             gaps: a bar of time without an entry, between the first and the last bar: left out, NaN, or all prices those
                 of the last close; with volume 0, count 0 and no vwap
             incomplete: bars that may still change or did not reach `every`: kept with `complete` 0, or left out
-            nan_policy: what gaps do: see the reference of indicators
+            nan_policy: entries with a NaN: refused, or left out as if they did not exist
 
         Returns:
             time: when a bar starts: (bars), int64 nanoseconds since 1970 UTC; by time its place in the grid, else that

@@ -126,10 +126,15 @@ class Operation:
     def __call__(self, *args: "Series | float", **fields: Any) -> Series:
         if self._name in _PAIRS and len(args) == 2:
             return _operation(self._name, a=args[0], b=args[1])
+        if named := next((arg for arg in args if isinstance(arg, Operation)), None):
+            raise TypeError(f"{named!r} is no series; inputs are {', '.join(_INPUTS)}, an operation is to be called")
         series = [arg for arg in args if isinstance(arg, Series)]
         numbers = args[len(series) :]
         if len(series) > 2 or len(numbers) > 1 or any(isinstance(number, Series) for number in numbers):
-            raise TypeError(f"{self._name} takes one or two series, then a period; name everything else")
+            raise TypeError(
+                f"{self._name} takes at most two series and then a period by position, got {len(series)} series; name "
+                "the others, such as high=..., low=..., close=..."
+            )
         names = ("of",) if len(series) == 1 else ("a", "b")
         given = dict(zip(names, series, strict=False)) | dict(zip(("period",), numbers, strict=False))
         if twice := sorted(given.keys() & fields.keys()):

@@ -129,7 +129,7 @@ def test_the_builder_writes_what_is_used_twice_once() -> None:
     assert wanted["outputs"]["k"] == {"op": "stochastic.k", "period": 5}
     with pytest.raises(TypeError, match="a series has no truth value"):
         bool(ta.close > 1)
-    with pytest.raises(TypeError, match="ema takes one or two series, then a period"):
+    with pytest.raises(TypeError, match="ema takes at most two series and then a period by position, got 1 series"):
         ta.ema(ta.close, 3, 4)
     assert ta.expression(x=ta.max(ta.close, 3.0))["outputs"]["x"] == {"op": "max", "a": "close", "b": 3.0}
     assert ta.expression(x=ta.close == 3.0)["outputs"]["x"] == {"op": "eq", "a": "close", "b": 3.0}
