@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LARGE = 4 << 20  # bytes; smaller arrays cost little either way
+_TIMES = 4  # as large as an array a block may be
 _MOST = 256 << 20  # bytes that stay with the process while nobody uses them
 _spare: list[NDArray[np.uint8]] = []  # one block, or none
 
@@ -27,7 +28,9 @@ def empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         block = _spare.pop()
     except IndexError:
         block = np.empty(0, np.uint8)
-    if block.nbytes < size:
+    if block.nbytes > _TIMES * size:  # a small array does not hold a large block
+        _keep(block)
+    if not size <= block.nbytes <= _TIMES * size:
         block = np.empty(size, np.uint8)
     lent = (ctypes.c_ubyte * block.nbytes).from_buffer(block.data)
     weakref.finalize(lent, _keep, block).atexit = False
@@ -35,5 +38,4 @@ def empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def _keep(block: NDArray[np.uint8]) -> None:
-    if not any(other.nbytes >= block.nbytes for other in _spare):
-        _spare[:] = [block]
+    _spare[:] = [block]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from warpdesk_server.kernels.indicators.algebra import Node, Number
 from warpdesk_server.kernels.indicators.recurrence import TILE, Recurrence, look_back
 
+STRIP = 512  # bars that an arithmetic step takes at a time on the CPU; also the length of a constant's register
 # Arithmetic bar by bar, in the order of its codes in program_loops.py and map.cu.
 MAPS = (
     "add", "sub", "mul", "div", "abs", "sqrt", "log", "exp", "floor", "max", "min", "below", "at_most", "equal",
@@ -98,8 +99,13 @@ class Program:
 
     @property
     def kept(self) -> int:
-        """The numbers that a core keeps at most: a chunk of each step, and what is looked back to."""
-        return len(self.steps) * self.chunk + sum(self.history)
+        """The numbers that a core keeps at most: a chunk of each step, and what is looked back to.
+
+        Besides, windows: for each output a block before its chunk, and two tables of a block; and the constants.
+        """
+        block = max((int(step.values[0]) for step in self.steps if step.op in WINDOWS), default=0)
+        registers = (len(self.steps) + 1) * self.chunk + len(self.outputs) * (self.chunk + block)
+        return registers + sum(self.history) + 4 * block + (5 + len(self.constants)) * STRIP + 4 * TILE
 
     @property
     def work(self) -> float:

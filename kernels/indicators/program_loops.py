@@ -46,6 +46,7 @@ from warpdesk_server.kernels.indicators.plan import (
     FUSED,
     LOOPS,
     MAPS,
+    STRIP,
     WINDOWS,
     Operand,
     Program,
@@ -66,8 +67,6 @@ from warpdesk_server.kernels.indicators.recurrence_loops import (
     rsi_tile,
 )
 from warpdesk_server.kernels.indicators.window_loops import WORTH, deviation_range, mean_range, space_of, strength_range
-
-STRIP = 512  # bars that an arithmetic step takes at a time; also the length of a constant's register
 
 DIRECT = (*WINDOWS, "follow", "strength")  # loops that touch no bar outside of the row
 CODES = (*MAPS, *FUSED, *LOOPS)
@@ -612,7 +611,7 @@ def run_rows(  # type: ignore[no-untyped-def]
                         )  # fmt: skip
                         if held:
                             carry_held(moved(to, -at), tile * TILE, time, law_at[FLAT])
-                            unsure[0] = max(unsure[0], start > first)
+                            unsure[0] = max(unsure[0], tile * TILE < own)  # it may have stood still before, too
                 step += 1
             for k in range(copies.shape[0]):
                 if copies[k, 2] and at >= own:
@@ -651,11 +650,12 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
     limits = np.finfo(dtype)
     constants = np.array([1.0, np.nan, 100.0, limits.tiny, limits.max, *program.constants], dtype)
     room = constants.size * STRIP
-    lead = max((_up(step.values[0]) for step in steps if step.op in WINDOWS), default=0)  # blocks begin before a chunk
+    # A loop over blocks writes its block from the beginning, which may be before the chunk.
+    lead = max((_up(step.values[0]) for step in steps if step.op in WINDOWS), default=0)
     spare = room + lead
-    room = spare + chunk + LANES + lead  # after the means that nobody reads
-    hidden = tuple(room + k * (chunk + LANES) for k in range(len(program.outputs) * cut))
-    room += len(hidden) * (chunk + LANES)
+    room = spare + chunk + LANES  # after the means that nobody reads
+    hidden = tuple(room + lead + k * (lead + chunk + LANES) for k in range(len(program.outputs) * cut))
+    room += len(hidden) * (lead + chunk + LANES) + lead
     base, copies = _bases(program, resumes, cut)
     place, kept, free = [0] * len(steps), [], list[int]()
     last = {arg.at: index for index, step in enumerate(steps) for arg in step.args}

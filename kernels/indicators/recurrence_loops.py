@@ -69,12 +69,12 @@ def _padded(x, at, end, spare):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
+def _bars_before(x, at, end, near):  # type: ignore[no-untyped-def]
     """The bar of prices before each segment of the group at `at`; outside of the row, its first or last bar."""
-    if begin < at <= end - GROUP_BARS:
+    if 0 < at <= end - GROUP_BARS:
         return strided(x, at - 1, SEGMENT)
     for k in range(LANES):
-        near[k] = x[min(max(at + k * SEGMENT - 1, begin), end - 1)]
+        near[k] = x[min(max(at + k * SEGMENT - 1, 0), end - 1)]
     return load(near, 0)
 
 
@@ -470,7 +470,7 @@ def ema_tile(  # type: ignore[no-untyped-def]
     """Compute a tile of an EMA; returns the count of bars before the next tile.
 
     `count` is the number of bars since the last gap before the tile. `space` has SPACE numbers, `begin` SEGMENTS
-    integers. `ends` has the maps of the row's tiles, factors first, and `far` the state of `_begin`.
+    integers. `ends` has the maps of the row's tiles, factors first, and `far` the state of `begin_state`.
     """
     zero = one - one
     betas, zeros, none = spread(beta), spread(zero), spread(-zero)
@@ -482,7 +482,7 @@ def ema_tile(  # type: ignore[no-untyped-def]
     for s in range(0, used, LANES):
         at = start + s * SEGMENT
         _fetch(x, out, at)
-        before = _bars_before(x, at, 0, time, near)
+        before = _bars_before(x, at, time, near)
         if at + GROUP_BARS <= time:
             store(b, s, _ema_reduce(x, at, before, betas, zeros))
         else:
@@ -523,7 +523,7 @@ def ema_tile(  # type: ignore[no-untyped-def]
     _enter(a, b, used, entry, y)
     for s in range(0, used, LANES):
         at = start + s * SEGMENT
-        before = _bars_before(x, at, 0, time, near)
+        before = _bars_before(x, at, time, near)
         if at + GROUP_BARS <= time:
             _ema_run(x, at, before, betas, load(y, s), out, at)
         else:
@@ -564,7 +564,7 @@ def rsi_tile(  # type: ignore[no-untyped-def]
     for s in range(0, used, LANES):
         at = start + s * SEGMENT
         _fetch(x, out, at)
-        before = _bars_before(x, at, 0, time, near)
+        before = _bars_before(x, at, time, near)
         if at + GROUP_BARS <= time:
             rising, falling = _rsi_reduce(x, at, before, betas, zeros)
         else:
@@ -604,7 +604,7 @@ def rsi_tile(  # type: ignore[no-untyped-def]
     _enter(a, down, used, lost, losses)
     for s in range(0, used, LANES):
         at = start + s * SEGMENT
-        before = _bars_before(x, at, 0, time, near)
+        before = _bars_before(x, at, time, near)
         rising, falling = load(gains, s), load(losses, s)
         if at + GROUP_BARS <= time:
             waiting = _rsi_run(x, at, before, betas, zeros, constants, rising, falling, out, at)

@@ -159,12 +159,17 @@ def gap_bytes(policy: NanPolicy, inputs: int, rows: int, time: int, itemsize: in
     return rows * time * each.get(policy, 0)
 
 
+def kept(params: Any) -> int:
+    """The numbers that a core keeps at most: chunks, and blocks of a window, for each step (plan.Program.kept)."""
+    return (20 if isinstance(params, Bollinger) else 10) * (TILE + (0 if _law(params) else int(params.period)))
+
+
 def _cost(outputs: int) -> Any:
     def cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
         rows, time, itemsize = _sizes(inputs)
         grid = _grid(outputs)(params, inputs)
         need = _need(params, rows, time, itemsize, outputs) + gap_bytes(params.nan_policy, 1, rows, time, itemsize)
-        need += CORES * 8 * (params.period + TILE) * itemsize  # what each core keeps
+        need += CORES * kept(params) * itemsize
         return Cost(bytes=grid.fixed + max(need, grid.each), work=rows * time * max(1.0, _states(params)))
 
     return cost

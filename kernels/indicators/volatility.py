@@ -22,9 +22,9 @@ Convention = Annotated[
 
 def range_of(high: Node, low: Node, close: Node, convention: str = "talib") -> Node:
     """The true range: of the bar and the close before it (Wilder 1978)."""
-    before = a.lag(close, 1)
-    reach = a.maximum(high, before) - a.minimum(low, before)
-    return reach if convention == "talib" else a.from_start(a.where_missing(before, high - low, reach))
+    before, own = a.lag(close, 1), high - low
+    reach = a.maximum(a.maximum(own, a.absolute(high - before)), a.absolute(low - before))
+    return reach if convention == "talib" else a.from_start(a.where_missing(before, own, reach))
 
 
 @indicator(

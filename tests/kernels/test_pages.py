@@ -50,11 +50,12 @@ def test_a_larger_array_gets_new_memory_and_the_old_is_not_kept_beside_it() -> N
     assert [block.nbytes for block in pages._spare] == [48 << 20]
 
 
-def test_the_larger_of_two_that_are_given_back_is_kept() -> None:
-    large, small = pages.empty(LARGE, "float64"), pages.empty((1 << 20,), "float64")
-    del large
-    del small
+def test_a_small_array_does_not_hold_a_large_block() -> None:
+    pages.empty(LARGE, "float64")
+    small = pages.empty((1 << 20,), "float64")
     assert [block.nbytes for block in pages._spare] == [40 << 20]
+    del small
+    assert [block.nbytes for block in pages._spare] == [8 << 20]
 
 
 @pytest.mark.parametrize("shape", [(8,), (1 << 19,), (0, 5), (33 << 20,)])

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import bars
 from tests.kernels.indicators.definition import evaluate
+from tests.kernels.indicators.test_declared import example_of
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_gpu, program_loops
+from warpdesk_server.kernels.indicators import program_gpu, program_loops, spec
 from warpdesk_server.kernels.indicators.algebra import Node
+from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.plan import Program, plan
 from warpdesk_server.kernels.indicators.series import Series
+from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, Rsi, Sma
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -183,6 +186,36 @@ def test_a_long_row_has_the_same_bytes_in_parts_and_in_one() -> None:
     program = plan(graph, 8)
     assert program.reach is not None
     assert same_bytes(on_cpu(program, arrays), on_cpu(replace(program, reach=None), arrays))
+
+
+@pytest.mark.parametrize("window", [a.mean, a.deviation, lambda x, n: a.strength(x, n, "cutler")])
+def test_blocks_that_begin_before_a_part_spoil_no_other_output(window: Callable[[Node, int], Node]) -> None:
+    square, blocks = CLOSE * CLOSE, window(CLOSE, 1000)
+    graph = {"a": square, "b": blocks, "c": a.mean(square + blocks, 1500), "d": a.ema(square - blocks, 50)}
+    arrays, program = bars(1, 400_000), plan(graph, 8)
+    assert program_loops.parts_of(program, 1, 400_000) > 1
+    assert same_bytes(on_cpu(program, arrays), on_cpu(replace(program, reach=None), arrays))
+
+
+@pytest.mark.parametrize("period", [2, 20, 2049, 100_000])
+def test_a_core_keeps_no_more_than_is_declared(period: int) -> None:
+    graphs = {
+        "sma": (Sma(period=period), {"x": a.mean(CLOSE, period)}),
+        "ema": (Ema(period=period), {"x": a.ema(CLOSE, period)}),
+        "rsi": (Rsi(period=period), {"x": a.strength(CLOSE, period)}),
+        "cutler": (Rsi(period=period, convention="cutler"), {"x": a.strength(CLOSE, period, "cutler")}),
+        "bollinger": (Bollinger(period=period), a.bands(CLOSE, period, 2.0)),
+    }
+    for name, (params, graph) in graphs.items():
+        layout = program_loops._layout(plan(graph, 8), np.dtype("float64"), cut=True)
+        assert layout.room + layout.space <= spec.kept(params), name
+
+
+@pytest.mark.parametrize("name", INDICATORS)
+def test_a_core_keeps_no_more_than_a_program_says(name: str) -> None:
+    program = INDICATORS[name].program(example_of(INDICATORS[name].operation), 8)
+    layout = program_loops._layout(program, np.dtype("float64"), cut=True)
+    assert layout.room + layout.space <= program.kept
 
 
 def test_one_row_serves_all_rows() -> None:
