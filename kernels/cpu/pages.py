@@ -14,23 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LARGE = 4 << 20  # bytes; smaller arrays cost little either way
-_TIMES = 4  # as large as an array a block may be
 _MOST = 256 << 20  # bytes that stay with the process while nobody uses them
-_spare: list[NDArray[np.uint8]] = []  # one block, or none
+_spare: dict[int, NDArray[np.uint8]] = {}  # a block for each power of two, the one that was given back last at the end
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array as from `np.empty`, whose memory serves the next one once neither it nor a view of it is left."""
+    """An array as from `np.empty`, whose memory serves the next one once neither it nor a view of it is left.
+
+    A block serves arrays of more than half its size, so that a small array holds no large one.
+    """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if not _LARGE < size <= _MOST:
         return np.empty(shape, dtype)
-    try:
-        block = _spare.pop()
-    except IndexError:
-        block = np.empty(0, np.uint8)
-    if block.nbytes > _TIMES * size:  # a small array does not hold a large block
-        _keep(block)
-    if not size <= block.nbytes <= _TIMES * size:
+    block = _spare.pop(size.bit_length(), None)
+    if block is None or block.nbytes < size:
         block = np.empty(size, np.uint8)
     lent = (ctypes.c_ubyte * block.nbytes).from_buffer(block.data)
     weakref.finalize(lent, _keep, block).atexit = False
@@ -38,4 +35,7 @@ def empty(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def _keep(block: NDArray[np.uint8]) -> None:
-    _spare[:] = [block]
+    _spare[block.nbytes.bit_length()] = block
+    for kind in list(_spare):  # the oldest first
+        if sum(other.nbytes for other in list(_spare.values())) > _MOST:
+            _spare.pop(kind, None)
