@@ -252,7 +252,9 @@ class Completions:
                             pause = 0.1
                             self._catch_up()
                         polling = message is None
-            except Exception as error:  # noqa: BLE001 - whatever ends it, requests that wait need it again
+            except Exception as error:  # whatever ends it, requests that wait need it again
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error  # the connection broke while the API ends
                 log.warning("the subscription to job events failed, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)

@@ -1,5 +1,6 @@
 """A job's events as a stream: whole, in order, each once, resumable, and ended with the job or with the API."""
 
+import asyncio
 import concurrent.futures
 import itertools
 import json
@@ -7,8 +8,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from tests.app.conftest import SCALE, Live, connected, unlike
 from tests.waiting import wait_until
 from warpdesk_server.app.access.keys import create_key
+from warpdesk_server.app.jobs import completions as completions_
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -416,3 +418,29 @@ def test_a_disk_that_fails_at_the_end_of_one_job_keeps_nobody_else_from_being_to
             api.queue.cancel(job_id)
             assert names(list(stream)) == [("2", "canceled")]
         wait_until(lambda: counted(api, "scale") and counted(api, "hide"))
+
+
+def test_a_connection_that_breaks_while_the_api_ends_does_not_keep_it(
+    api: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error took the place of the cancellation, so that the API subscribed anew and never ended."""
+
+    @asynccontextmanager
+    async def breaks(_: object) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            raise ConnectionError("it broke")
+
+    monkeypatch.setattr(completions_, "_ended", breaks)
+    completions = completions_.Completions(api.redis_url, api.queue)
+
+    async def ends() -> bool:
+        task = asyncio.create_task(completions._hear())
+        await asyncio.wait_for(completions._any_to_read.wait(), 60)  # it is subscribed
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=5)
+        task.cancel()
+        return bool(done) and task.cancelled()
+
+    assert asyncio.run(ends())
