@@ -118,8 +118,7 @@ def _laid_out(indent: int, head: str, items: list[str], tail: str) -> list[str]:
 
 def _parameter(name: str, field: Mapping[str, Any], required: bool) -> str:
     default = field.get("default")
-    gaps = name == "nan_policy" and field.get("enum") == list(get_args(NanPolicy))
-    kind = "NanPolicy" if gaps else _type(field)
+    kind = "NanPolicy" if _is_of_gaps(name, field) else _type(field)
     if not required and default is None and "None" not in kind:
         kind += " | None"
     return f"{name}: {kind}" if required else f"{name}: {kind} = {_text(default)}"
@@ -141,6 +140,11 @@ def _type(field: Mapping[str, Any]) -> str:
     return plain.get(field.get("type", ""), "Mapping[str, Any]")
 
 
+def _is_of_gaps(name: str, field: Mapping[str, Any]) -> bool:
+    """Whether a parameter is the policy for gaps that indicators have."""
+    return name == "nan_policy" and field.get("enum") == list(get_args(NanPolicy))
+
+
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"({', '.join(map(_text, value))})"
@@ -157,9 +161,8 @@ def _documented(operation: Operation, fields: Mapping[str, Any], *, awaited: boo
     for each in operation.inputs:
         yield from _wrapped(f"{each.shown}: {each.doc}", "    ")
     for name, field in fields.items():
-        doc = field.get("description", "")
-        if name == "nan_policy" and field.get("enum") == list(get_args(NanPolicy)):
-            doc = "what gaps do: see the reference of indicators"
+        gaps = _is_of_gaps(name, field)
+        doc = "what gaps do: see the reference of indicators" if gaps else field.get("description", "")
         if words := "; ".join(part for part in (doc, _range(field)) if part):
             yield from _wrapped(f"{name}: {words}", "    ")
     yield ""

@@ -2,31 +2,22 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.indicators import algebra as a
 from warpdesk_server.kernels.indicators import expression as expressions
-from warpdesk_server.kernels.indicators import program_loops
+from warpdesk_server.kernels.indicators import program_loops, spec
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.expression import Expression
 from warpdesk_server.kernels.indicators.gaps import close_all_gaps, reopen_gaps, whole_gap
 from warpdesk_server.kernels.indicators.indicator import program_of
-from warpdesk_server.kernels.indicators.plan import Program, plan
+from warpdesk_server.kernels.indicators.plan import Program
 from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, Rsi, Sma
 
 Array = NDArray[Any]
-
-_CLOSE = a.series("close")
-_GRAPHS: dict[type, Callable[[Any], dict[str, a.Node]]] = {
-    Sma: lambda params: {"sma": a.mean(_CLOSE, params.period)},
-    Ema: lambda params: {"ema": a.ema(_CLOSE, params.period, params.convention)},
-    Rsi: lambda params: {"rsi": a.strength(_CLOSE, params.period, params.convention, float(params.flat))},
-    Bollinger: lambda params: a.bands(_CLOSE, params.period, params.width),
-}
 
 
 def sma(params: Sma, prices: Array) -> dict[str, Any]:
@@ -54,12 +45,7 @@ def rsi(params: Rsi, prices: Array) -> dict[str, Any]:
 
 
 def _of_prices(params: Any, prices: Array) -> dict[str, Any]:
-    return _by_program(_program(params, prices.dtype.itemsize), params, {"close": prices})
-
-
-@lru_cache(maxsize=256)
-def _program(params: Any, itemsize: int) -> Program:
-    return plan(_GRAPHS[type(params)](params), itemsize)
+    return _by_program(spec.program(params, prices.dtype.itemsize), params, {"close": prices})
 
 
 def __getattr__(name: str) -> Callable[..., dict[str, Any]]:

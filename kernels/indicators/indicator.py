@@ -289,7 +289,7 @@ def cost_of(program: Program, policy: spec.NanPolicy, infos: Mapping[str, ArrayI
     gaps = spec.gap_bytes(policy, len(program.inputs), rows, time, itemsize)
     grid = grid_of(program, infos)
     host = (len(program.inputs) + len(program.outputs)) * rows * time * itemsize
-    scratch = min(spec.CORES, rows * -(-time // TILE)) * program.kept * itemsize
+    scratch = spec.scratch_bytes(program, rows, time, itemsize)
     return Cost(bytes=host + gaps + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work))
 
 

@@ -1,14 +1,17 @@
 """The specification of the indicators sma, ema, rsi and bollinger, of one price series or of many."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.indicators import algebra as a
 from warpdesk_server.kernels.indicators.cuts import Cut
+from warpdesk_server.kernels.indicators.plan import Program, plan
 from warpdesk_server.kernels.indicators.recurrence import (
     GROUP,
     TILE,
@@ -159,9 +162,24 @@ def gap_bytes(policy: NanPolicy, inputs: int, rows: int, time: int, itemsize: in
     return rows * time * each.get(policy, 0)
 
 
-def kept(params: Any) -> int:
-    """The numbers that a core keeps at most: chunks, and blocks of a window, for each step (plan.Program.kept)."""
-    return (20 if isinstance(params, Bollinger) else 10) * (TILE + (0 if _law(params) else int(params.period)))
+def scratch_bytes(program: Program, rows: int, time: int, itemsize: int) -> int:
+    """Bytes of the CPU's memory that the cores keep while they run a program."""
+    return min(CORES, rows * -(-time // TILE)) * program.kept * itemsize
+
+
+_CLOSE = a.series("close")
+_GRAPHS: dict[type, Callable[[Any], dict[str, a.Node]]] = {
+    Sma: lambda params: {"sma": a.mean(_CLOSE, params.period)},
+    Ema: lambda params: {"ema": a.ema(_CLOSE, params.period, params.convention)},
+    Rsi: lambda params: {"rsi": a.strength(_CLOSE, params.period, params.convention, float(params.flat))},
+    Bollinger: lambda params: a.bands(_CLOSE, params.period, params.width),
+}
+
+
+@lru_cache(maxsize=256)
+def program(params: Any, itemsize: int) -> Program:
+    """The program that the CPU runs for sma, ema, rsi or bollinger with these parameters."""
+    return plan(_GRAPHS[type(params)](params), itemsize)
 
 
 def _cost(outputs: int) -> Any:
@@ -169,7 +187,7 @@ def _cost(outputs: int) -> Any:
         rows, time, itemsize = _sizes(inputs)
         grid = _grid(outputs)(params, inputs)
         need = _need(params, rows, time, itemsize, outputs) + gap_bytes(params.nan_policy, 1, rows, time, itemsize)
-        need += CORES * kept(params) * itemsize
+        need += scratch_bytes(program(params, itemsize), rows, time, itemsize)
         return Cost(bytes=grid.fixed + max(need, grid.each), work=rows * time * max(1.0, _states(params)))
 
     return cost
