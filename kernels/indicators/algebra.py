@@ -1,7 +1,7 @@
 """The algebra of indicators: a graph of series, made of a few primitives, that every indicator is written in.
 
 A node is a series: one number for each bar. Nodes are data; nothing is computed here, and nothing is compiled for a
-graph. `plan.py` turns the nodes of some outputs into a program, which `program_loops.py` runs on the CPU and
+graph. `plan.py` turns the nodes of some outputs into a program, which `program_cpu.py` runs on the CPU and
 `program_gpu.py` on a GPU, with the same bytes.
 
 The primitives are arithmetic bar by bar, whose operands may be earlier bars (`lag`), and loops: `mean`, `deviation`,

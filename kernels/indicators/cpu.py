@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.indicators import expression as expressions
-from warpdesk_server.kernels.indicators import program_loops, spec
+from warpdesk_server.kernels.indicators import program_cpu, spec
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.expression import Expression
 from warpdesk_server.kernels.indicators.gaps import close_all_gaps, reopen_gaps, whole_gap
@@ -80,7 +80,7 @@ def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array])
     if not math.prod(shape):
         return np.empty((len(program.names), *shape), dtype)
     rows = {each: array.view(np.ndarray).reshape(-1, shape[-1]) for each, array in inputs.items()}
-    outputs = program_loops.run(program, close_all_gaps(rows, params.nan_policy))
+    outputs = program_cpu.run(program, close_all_gaps(rows, params.nan_policy))
     if params.nan_policy == "skip":
         gap = whole_gap(rows)
         for output in outputs:

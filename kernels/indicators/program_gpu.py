@@ -1,6 +1,6 @@
 """Indicators' programs on a GPU: a launch for each stage (stages.py), over registers in device memory.
 
-The answers have the bytes of program_loops.py. Rows are never cut in time.
+The answers have the bytes of program_cpu.py. Rows are never cut in time.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Bars as they come: a program gives its state after a bar as bytes, and goes on from it with the same bytes.
 
-A state is what the loops carry from chunk to chunk (`program_loops.run`), and the bars since the last whole chunk, at
+A state is what the loops carry from chunk to chunk (`program_cpu.run`), and the bars since the last whole chunk, at
 most 2,047 or as many as a step looks back. Those bars are run again: their sums and scans depend on the bar's place in
 its chunk, so nothing less has the same bytes.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.indicators import program_loops
+from warpdesk_server.kernels.indicators import program_cpu
 from warpdesk_server.kernels.indicators.gaps import close_gaps, whole_gap
 from warpdesk_server.kernels.indicators.plan import Program
 from warpdesk_server.kernels.indicators.spec import NanPolicy
@@ -53,7 +53,7 @@ def go_on(
     """
     arrays = np.stack(np.broadcast_arrays(*(inputs[name] for name in program.inputs)))
     _, rows, time = arrays.shape
-    size, chunk = program_loops.state_of(program, arrays.dtype)
+    size, chunk = program_cpu.state_of(program, arrays.dtype)
     identity = _identity(program, policy, arrays.dtype)
     before = _start(rows, size, arrays) if state is None else _decoded(state, identity, rows, size, arrays)
     present = _closed(arrays, before.last, policy)
@@ -68,7 +68,7 @@ def go_on(
         if count:
             numbers = before.numbers[here]
             given = dict(zip(program.inputs, series, strict=True))
-            found = program_loops.run(program, given, numbers, int(bars - begun))
+            found = program_cpu.run(program, given, numbers, int(bars - begun))
             shown = outputs[:, here]
             shown[:, present[here]] = found[:, :, begun:].reshape(len(outputs), -1)
             outputs[:, here], after.numbers[here] = shown, numbers
@@ -98,7 +98,7 @@ def _start(rows: int, size: int, arrays: Array) -> _State:
 
 
 def _identity(program: Program, policy: NanPolicy, dtype: Any) -> bytes:
-    layout = _FORM, *program_loops.state_of(program, dtype), str(dtype), policy
+    layout = _FORM, *program_cpu.state_of(program, dtype), str(dtype), policy
     text = repr((layout, program.steps, program.constants, program.outputs))
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest()
 

@@ -15,7 +15,7 @@ from tests.kernels.indicators.cases import bars
 from tests.kernels.indicators.definition import evaluate
 from tests.kernels.indicators.test_declared import example_of
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_gpu, program_loops, spec
+from warpdesk_server.kernels.indicators import program_cpu, program_gpu, spec
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.plan import Program, plan
@@ -108,7 +108,7 @@ def on_device(program: Program, arrays: Arrays, device: EmulatedDevice | None = 
 
 
 def on_cpu(program: Program, arrays: Arrays) -> Arrays:
-    found = program_loops.run(program, {name: arrays[name] for name in program.inputs})
+    found = program_cpu.run(program, {name: arrays[name] for name in program.inputs})
     return dict(zip(program.names, found, strict=True))
 
 
@@ -193,7 +193,7 @@ def test_blocks_that_begin_before_a_part_spoil_no_other_output(window: Callable[
     square, blocks = CLOSE * CLOSE, window(CLOSE, 1000)
     graph = {"a": square, "b": blocks, "c": a.mean(square + blocks, 1500), "d": a.ema(square - blocks, 50)}
     arrays, program = bars(1, 400_000), plan(graph, 8)
-    assert program_loops.parts_of(program, 1, 400_000) > 1
+    assert program_cpu.parts_of(program, 1, 400_000) > 1
     assert same_bytes(on_cpu(program, arrays), on_cpu(replace(program, reach=None), arrays))
 
 
@@ -202,14 +202,14 @@ def test_a_core_keeps_no_more_than_is_declared(period: int) -> None:
     rsis = Rsi(period=period), Rsi(period=period, convention="cutler")
     for params in (Sma(period=period), Ema(period=period), *rsis, Bollinger(period=period)):
         program = spec.program(params, 8)
-        layout = program_loops._layout(program, np.dtype("float64"), cut=True)
+        layout = program_cpu._layout(program, np.dtype("float64"), cut=True)
         assert layout.room + layout.space <= program.kept, params
 
 
 @pytest.mark.parametrize("name", INDICATORS)
 def test_a_core_keeps_no_more_than_a_program_says(name: str) -> None:
     program = INDICATORS[name].program(example_of(INDICATORS[name].operation), 8)
-    layout = program_loops._layout(program, np.dtype("float64"), cut=True)
+    layout = program_cpu._layout(program, np.dtype("float64"), cut=True)
     assert layout.room + layout.space <= program.kept
 
 

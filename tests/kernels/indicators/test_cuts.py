@@ -14,7 +14,7 @@ from tests.kernels.indicators.reference import compute
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.indicators import program_loops, recurrence_gpu, spec
+from warpdesk_server.kernels.indicators import program_cpu, recurrence_gpu, spec
 from warpdesk_server.kernels.indicators.algebra import Node, series
 from warpdesk_server.kernels.indicators.cuts import Cut
 from warpdesk_server.kernels.indicators.plan import plan
@@ -165,7 +165,7 @@ def test_a_state_goes_through_three_spans_in_one_launch() -> None:
     prices = 100 + np.cumsum(np.random.default_rng(37).normal(0, 0.01, 2 * span + 3 * TILE + 9))
     assert look_back(law, 8) == 0
     graph = {"ema": Node("follow", (series("close"),), (law.beta, law.warm, law.late))}
-    [expected] = program_loops.run(plan(graph, 8), {"close": prices[np.newaxis]})
+    [expected] = program_cpu.run(plan(graph, 8), {"close": prices[np.newaxis]})
 
     # One plain loop: y <- beta (y + (before - price)).
     distance = lfilter([law.beta], [1, -law.beta], -np.diff(prices, prepend=prices[0]))

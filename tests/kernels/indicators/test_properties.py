@@ -15,7 +15,7 @@ from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute
 from warpdesk_server.kernels.indicators import algebra as a
 from warpdesk_server.kernels.indicators.plan import Program, plan
-from warpdesk_server.kernels.indicators.program_loops import parts_of, run
+from warpdesk_server.kernels.indicators.program_cpu import parts_of, run
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("sma", {"period": 9}),

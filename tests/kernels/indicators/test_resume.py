@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.kernels.indicators.cases import bars
 from tests.kernels.indicators.test_algebra import graphs
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_loops
+from warpdesk_server.kernels.indicators import program_cpu
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.declared import DECLARED, INDICATORS
 from warpdesk_server.kernels.indicators.gaps import close_all_gaps, reopen_gaps, whole_gap
@@ -32,7 +32,7 @@ ONES: dict[str, Node] = {
 
 
 def in_one_run(program: Program, inputs: dict[str, Any], policy: Any) -> Any:
-    outputs = program_loops.run(program, close_all_gaps(inputs, policy))
+    outputs = program_cpu.run(program, close_all_gaps(inputs, policy))
     return np.stack([reopen_gaps(output, whole_gap(inputs), policy) for output in outputs])
 
 

@@ -19,7 +19,7 @@ from tests.kernels.indicators.reference import compute, window_moments
 from warpdesk_server.kernels.cpu import lanes
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_loops, windows_gpu
+from warpdesk_server.kernels.indicators import program_cpu, windows_gpu
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.indicators.series import Series
@@ -42,7 +42,7 @@ GRAPHS: dict[str, Callable[[int], dict[str, Node]]] = {
 
 
 def on_cpu(name: str, prices: Array, period: int) -> list[Array]:
-    return list(program_loops.run(plan(GRAPHS[name](period), prices.itemsize), {"close": prices}))
+    return list(program_cpu.run(plan(GRAPHS[name](period), prices.itemsize), {"close": prices}))
 
 
 def on_device(name: str, prices: Array, period: int, device: Device, part: Part = WHOLE) -> list[Array]:
