@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic, models, overload, register_model
 
+from warpdesk_server.kernels.cpu.compiled import inner
+
 LANES = 8
 _INDEX = ir.IntType(32)
 
@@ -102,6 +104,28 @@ def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
         return context.get_dummy_value()
 
     return types.none(numbers, types.intp, lanes), code
+
+
+@inner
+def loads(numbers, at, apart):  # type: ignore[no-untyped-def]
+    """Eight vectors of an indicator's loop, that begin so many numbers apart."""
+    return (
+        load(numbers, at),
+        load(numbers, at + apart),
+        load(numbers, at + 2 * apart),
+        load(numbers, at + 3 * apart),
+        load(numbers, at + 4 * apart),
+        load(numbers, at + 5 * apart),
+        load(numbers, at + 6 * apart),
+        load(numbers, at + 7 * apart),
+    )
+
+
+@inner
+def stores(numbers, at, apart, vectors):  # type: ignore[no-untyped-def]
+    """Write eight vectors of an indicator's loop, so many numbers apart."""
+    for k in range(LANES):
+        store(numbers, at + k * apart, vectors[k])
 
 
 @intrinsic

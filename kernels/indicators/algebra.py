@@ -5,9 +5,10 @@ graph. `plan.py` turns the nodes of some outputs into a program, which `program_
 `program_gpu.py` on a GPU, with the same bytes.
 
 The primitives are arithmetic bar by bar, whose operands may be earlier bars (`lag`), and loops: `mean`, `deviation`,
-`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `spread`, a mean distance; `fir`, a
-sum with weights; `quantile` and `count_below`, which go by the order of a window's bars; `scan`, y <- a y + b from bar
-to bar; `ratchet` and `sar`, whose states go through comparisons. All else is written in these.
+`follow`, `strength` and `cutler`, which are those of sma, bollinger, ema and rsi; `pair`, a covariance, correlation or
+beta; `spread`, a mean distance; `fir`, a sum with weights; `quantile` and `count_below`, which go by the order of a
+window's bars; `scan`, y <- a y + b from bar to bar; `ratchet` and `sar`, whose states go through comparisons. All else
+is written in these.
 
 Before a row there is nothing: NaN. A comparison is 1 or 0, and 0 where an operand is NaN.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from warpdesk_server.kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
 
 Number = float | int
+COVARIANCE, CORRELATION, BETA = range(3)  # what a `pair` shows
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,6 +326,21 @@ def mean_deviation(x: Node, middle: Node, period: int) -> Node:
     return Node("spread", (x, middle), (period,), delay=period - 1)
 
 
+def covariance(x: Node, y: Node, period: int) -> Node:
+    """The population covariance of the last `period` bars."""
+    return Node("pair", (x, y), (period, COVARIANCE), delay=period - 1)
+
+
+def correlation(x: Node, y: Node, period: int) -> Node:
+    """The correlation of the last `period` bars; NaN where one series does not move."""
+    return Node("pair", (x, y), (period, CORRELATION), delay=period - 1)
+
+
+def beta(x: Node, y: Node, period: int) -> Node:
+    """The covariance of the last `period` bars relative to the variance of y; NaN where y does not move."""
+    return Node("pair", (x, y), (period, BETA), delay=period - 1)
+
+
 def weighted_sum(x: Node, weights: Sequence[float]) -> Node:
     """The sum of the last bars times one weight each, the newest bar's first; added from the newest to the oldest."""
     return Node("fir", (x,), tuple(weights), delay=len(weights) - 1)
@@ -529,19 +546,6 @@ def parabolic(
     position is shown as a negative number.
     """
     return Node("sar", (high, low), (*rising, *falling, apart, start, float(signed)), delay=1)
-
-
-def covariance(x: Node, y: Node, period: int) -> Node:
-    """The population covariance of the last `period` bars, from differences to the newest bar."""
-
-    def joined(newer: Window, older: Window, at: int, bars: int) -> Window:
-        dx, dy = lag(x, at) - x, lag(y, at) - y
-        sx = older[0] + bars * dx
-        return newer[0] + sx, newer[1] + (older[1] + bars * dy), newer[2] + (older[2] + (dx * older[1] + dy * sx))
-
-    none = (x - x) * (y - y)
-    sx, sy, products = _doubled((none, none, none), period, joined)
-    return (products - sx * sy / period) / period
 
 
 def average(*nodes: Node) -> Node:

@@ -277,7 +277,7 @@ def _table(step: Step, rows: int, time: int, itemsize: int) -> int:
         return 4 * flags + numbers * itemsize
     if step.op == "scan":
         return 2 * tiles * itemsize
-    if step.op in WINDOWS and step.values[0] > TILE:
+    if step.op in WINDOWS and step.op != "pair" and step.values[0] > TILE:
         period, sums = int(step.values[0]), 1 if step.op == "mean" else 2
         return rows * (time // period + 2) * -(-period // TILE) * 2 * sums * itemsize
     return 0

@@ -28,10 +28,12 @@ MAPS = (
 EIGHTS = ("add_8", "max_8", "min_8")
 FUSED = (*EIGHTS, "mul_add")
 LOOPS = (
-    "mean", "deviation", "cutler", "spread", "fir", "quantile", "count_below", "follow", "strength", "scan", "ratchet",
-    "sar",
+    "mean", "deviation", "cutler", "pair", "spread", "fir", "quantile", "count_below", "follow", "strength", "scan",
+    "ratchet", "sar",
 )  # fmt: skip
-WINDOWS = ("mean", "deviation", "cutler")
+WINDOWS = ("mean", "deviation", "cutler", "pair")
+SUMS = 5  # of a window of two series x and y: x, x x, y, y y, x y
+SIDE_BY_SIDE = TILE // 8  # bars of the longest such window of which eight blocks are run side by side
 BARS_READ = ("spread", "fir", "quantile", "count_below")  # they read every bar of the window
 
 
@@ -104,8 +106,9 @@ class Program:
         Besides, windows: for each output a block before its chunk, and two tables of a block; and the constants.
         """
         block = max((int(step.values[0]) for step in self.steps if step.op in WINDOWS), default=0)
+        pairs = max((pair_space(int(step.values[0])) for step in self.steps if step.op == "pair"), default=0)
         registers = (len(self.steps) + 1) * self.chunk + len(self.outputs) * (self.chunk + block)
-        return registers + sum(self.history) + 4 * block + (5 + len(self.constants)) * STRIP + 4 * TILE
+        return registers + sum(self.history) + 4 * block + pairs + (5 + len(self.constants)) * STRIP + 4 * TILE
 
     @property
     def work(self) -> float:
@@ -114,7 +117,7 @@ class Program:
 
 
 # In units of an EMA's bar.
-_WORK = {"mean": 1.0, "deviation": 2.0, "cutler": 2.0, "follow": 1.0, "strength": 2.0, "scan": 1.5}
+_WORK = {"mean": 1.0, "deviation": 2.0, "cutler": 2.0, "pair": 4.0, "follow": 1.0, "strength": 2.0, "scan": 1.5}
 
 
 def _work(step: Step) -> float:
@@ -123,6 +126,13 @@ def _work(step: Step) -> float:
     if step.op == "quantile":
         return 7 + step.values[0] / 8
     return _WORK.get(step.op, 0.25)
+
+
+def pair_space(period: int) -> int:
+    """The numbers of scratch memory of a window of two series: the earlier block's sums, and eight blocks of both."""
+    if period > SIDE_BY_SIDE:
+        return SUMS * (period + 8)
+    return 8 * (SUMS * period + 2 * (period + 8))
 
 
 def bars_read(step: Step) -> int:

@@ -29,6 +29,7 @@ from warpdesk_server.kernels.indicators.plan import (
     Step,
     bars_read,
     fused,
+    pair_space,
 )
 from warpdesk_server.kernels.indicators.program_loops import (
     BETA,
@@ -157,6 +158,7 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
                 SPACE,
                 3 * SEGMENTS,
                 *(space_of(int(step.values[0])) for step in steps if step.op in WINDOWS),
+                *(pair_space(int(step.values[0])) for step in steps if step.op == "pair"),
                 *(int(step.values[0]) + 2 * LANES for step in steps if step.op == "quantile"),
             ]
         )
@@ -212,7 +214,7 @@ def _up(bars: float) -> int:
 
 def _integers(step: Step, itemsize: int) -> list[int]:
     if step.op in WINDOWS:
-        return [int(step.values[0]), 0, 0, 0, 0]
+        return [int(step.values[0]), int(step.values[1]) if step.op == "pair" else 0, 0, 0, 0]
     if step.op in BARS_READ:
         return [bars_read(step), int(step.values[1]) if step.op in ("quantile", "count_below") else 0, 0, 0, 0]
     if step.op in ("scan", "ratchet", "sar"):

@@ -100,6 +100,8 @@ class _Run:
             self._over_bars(series, step, out)
         elif step.op == "quantile":
             self._quantile(series, step, out)
+        elif step.op == "pair":
+            self._pair(series, step, out)
         elif step.op == "mean":
             windows_gpu.means(series, int(step.values[0]), WHOLE, out)
         elif step.op == "deviation":
@@ -127,6 +129,12 @@ class _Run:
             *(series.real(fraction), series.nan, out),
             shared=4 * int(period),
         )  # fmt: skip
+
+    def _pair(self, series: Series, step: Step, out: Any) -> None:
+        period, kind = step.values
+        args = self._at(step.args[1].at), np.int64(series.size), np.int64(series.time), np.int32(period), np.int32(kind)
+        part, blocks = share(int(period), series.dtype), -(-series.size // _THREADS)
+        series.launch("order.cu", "pair", blocks, _THREADS, series.prices, *args, part, series.nan, out)
 
     def _machine(self, step: Step, out: Any) -> None:
         series = self._like

@@ -31,6 +31,7 @@ from warpdesk_server.kernels.cpu.lanes import (
 )
 from warpdesk_server.kernels.device.elementary import exp64, log64
 from warpdesk_server.kernels.indicators import windows
+from warpdesk_server.kernels.indicators.pair_loops import pair_range
 from warpdesk_server.kernels.indicators.plan import (
     FUSED,
     LOOPS,
@@ -54,7 +55,7 @@ CODES = (*MAPS, *FUSED, *LOOPS)
     ADD, SUB, MUL, DIV, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY,
 ) = range(len(MAPS))  # fmt: skip
 ADD_8, MAX_8, MIN_8, MUL_ADD = range(len(MAPS), len(CODES) - len(LOOPS))
-MEAN, DEVIATION, CUTLER, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
+MEAN, DEVIATION, CUTLER, PAIR, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
     len(CODES) - len(LOOPS), len(CODES)
 )
 # Columns of a program's table. An operand has a base: 0 for the registers, or a series of the caller's; a place from
@@ -361,7 +362,7 @@ def _scan_run(a, b, y, zeros, to):  # type: ignore[no-untyped-def]
         y5 = _scan_step(a5, b5, y4, zeros)
         y6 = _scan_step(a6, b6, y5, zeros)
         y = _scan_step(a7, b7, y6, zeros)
-        put_bars(to, i, y0, y1, y2, y3, y4, y5, y6, y)
+        put_bars(to, i, (y0, y1, y2, y3, y4, y5, y6, y))
 
 
 @inner
@@ -540,7 +541,7 @@ def run_rows(  # type: ignore[no-untyped-def]
                     step = until
                     continue
                 law_at = moved(numbers_at, law * numbers.shape[1])
-                if op <= CUTLER:
+                if op <= PAIR:
                     period = integers[law, PERIOD]
                     here = at if period <= windows.SHORT else at // period * period
                     x, out, limit = moved(a, -at), moved(to, -at), at + count
@@ -550,8 +551,11 @@ def run_rows(  # type: ignore[no-untyped-def]
                     elif op == DEVIATION:
                         share_of, middle = numbers[law, SHARE], moved(b, -at)
                         deviation_range(x, period, share_of, edge, scratch, here, limit, size, out, middle)
-                    else:
+                    elif op == CUTLER:
                         strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, size, out)
+                    else:
+                        y, part, begin_at = moved(b, -at), numbers[law, SHARE], at // period * period
+                        pair_range(x, y, period, part, integers[law, PLACE], scratch, begin_at, limit, out, zero, nan)
                 elif op == SPREAD:
                     _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
                 elif op == FIR:

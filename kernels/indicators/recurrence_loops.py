@@ -14,9 +14,11 @@ from warpdesk_server.kernels.cpu.lanes import (
     after_2,
     after_4,
     load,
+    loads,
     moved,
     spread,
     store,
+    stores,
     strided,
     transposed,
     where_at_most,
@@ -87,29 +89,12 @@ def _unpad(spare, out, at, end):  # type: ignore[no-untyped-def]
 @inner
 def bars_of(x, at):  # type: ignore[no-untyped-def]
     """Eight bars of prices of each segment of a group, a vector for each bar."""
-    return transposed(
-        load(x, at),
-        load(x, at + SEGMENT),
-        load(x, at + 2 * SEGMENT),
-        load(x, at + 3 * SEGMENT),
-        load(x, at + 4 * SEGMENT),
-        load(x, at + 5 * SEGMENT),
-        load(x, at + 6 * SEGMENT),
-        load(x, at + 7 * SEGMENT),
-    )
+    return transposed(*loads(x, at, SEGMENT))
 
 
 @inner
-def put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
-    a, b, c, d, e, f, g, h = transposed(a, b, c, d, e, f, g, h)
-    store(out, at, a)
-    store(out, at + SEGMENT, b)
-    store(out, at + 2 * SEGMENT, c)
-    store(out, at + 3 * SEGMENT, d)
-    store(out, at + 4 * SEGMENT, e)
-    store(out, at + 5 * SEGMENT, f)
-    store(out, at + 6 * SEGMENT, g)
-    store(out, at + 7 * SEGMENT, h)
+def put_bars(out, at, bars):  # type: ignore[no-untyped-def]
+    stores(out, at, SEGMENT, transposed(*bars))
 
 
 @inner
@@ -272,7 +257,7 @@ def _ema_run(x, at, before, beta, y, out, to):  # type: ignore[no-untyped-def]
         yf = _ema_step(e, f, beta, ye)
         yg = _ema_step(f, g, beta, yf)
         y = _ema_step(g, h, beta, yg)
-        put_bars(out, to + i, a + ya, b + yb, c + yc, d + yd, e + ye, f + yf, g + yg, h + y)
+        put_bars(out, to + i, (a + ya, b + yb, c + yc, d + yd, e + ye, f + yf, g + yg, h + y))
         before = h
 
 
@@ -343,7 +328,7 @@ def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type:
         rf, up, down, held = _rsi_bar(e, f, beta, zeros, constants, up, down, held)
         rg, up, down, held = _rsi_bar(f, g, beta, zeros, constants, up, down, held)
         rh, up, down, held = _rsi_bar(g, h, beta, zeros, constants, up, down, held)
-        put_bars(out, to + i, ra, rb, rc, rd, re, rf, rg, rh)
+        put_bars(out, to + i, (ra, rb, rc, rd, re, rf, rg, rh))
         before = h
     return held
 

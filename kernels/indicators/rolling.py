@@ -320,8 +320,6 @@ def rolling_pair(
     x, y = close, benchmark
     if of == "returns":
         x, y = (a.ratio(a.change(each), a.lag(each, 1), 0) for each in (close, benchmark))
-    shared = a.covariance(x, y, period)
     if statistic == "covariance":
-        return shared * (period / (period - ddof))
-    spread = a.deviation(y, period)
-    return a.ratio(shared, spread * (a.deviation(x, period) if statistic == "correlation" else spread))
+        return a.covariance(x, y, period) * (period / (period - ddof))
+    return (a.correlation if statistic == "correlation" else a.beta)(x, y, period)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.indicators.algebra import Node
+from warpdesk_server.kernels.indicators.algebra import CORRELATION, COVARIANCE, Node
 
 Numbers = list[float]
 number: Any = float  # what the inputs and constants become
@@ -92,6 +92,26 @@ def _deviations(values: Any, x: Numbers) -> Numbers:
         return sqrt(fsum((each - middle) ** 2 for each in window) / len(window))
 
     return [nan if window is None else deviation(window) for window in _windows(x, values[0])]
+
+
+def _pairs(values: Any, x: Numbers, y: Numbers) -> Numbers:
+    period, kind = values
+
+    def product(window: Numbers, other: Numbers) -> float:
+        window, other = ([each - series[0] for each in series] for series in (window, other))  # equal ones: exactly 0
+        middle, other_middle = _mean(window), _mean(other)
+        return fsum((a - middle) * (b - other_middle) for a, b in zip(window, other, strict=True)) / period
+
+    def shown(window: Numbers, other: Numbers) -> float:
+        if kind == COVARIANCE:
+            return product(window, other)
+        below = product(other, other)
+        if kind == CORRELATION:
+            below = sqrt(product(window, window)) * sqrt(below)
+        return product(window, other) / below if below else nan
+
+    both = zip(_windows(x, period), _windows(y, period), strict=True)
+    return [nan if window is None or other is None else shown(window, other) for window, other in both]
 
 
 def _spreads(values: Any, x: Numbers, middle: Numbers) -> Numbers:
@@ -219,6 +239,7 @@ def _sar(values: Any, high: Numbers, low: Numbers) -> Numbers:
 _LOOPS: dict[str, Any] = {
     "mean": _means,
     "deviation": _deviations,
+    "pair": _pairs,
     "spread": _spreads,
     "fir": _fir,
     "quantile": _quantile,

@@ -72,6 +72,8 @@ BINARY: tuple[Callable[[Node, Node], Node], ...] = (
     lambda x, y: a.parabolic(x, y, (0.02, 0.02, 0.2), (0.02, 0.02, 0.2)),
     lambda x, y: a.parabolic(x, y, (0.01, 0.03, 0.1), (0.05, 0.02, 0.2), apart=0.01, start=-90.0, signed=True),
     lambda x, y: a.covariance(x, y, 13),
+    lambda x, y: a.correlation(x, y, 3),
+    lambda x, y: a.beta(x, y, 20),
     lambda x, y: a.where(x < y, x, a.NOTHING),
 )
 
@@ -170,7 +172,12 @@ def test_every_length_has_the_bytes_of_a_longer_series_cut(time: int) -> None:
     graph = {"mean": a.mean(CLOSE, 20), "ema": a.ema(CLOSE, 20), "rsi": a.strength(CLOSE, 14)}
     moved = a.change(CLOSE)
     graph |= {"sum": a.from_bar(14, a.wilder_sum(moved, moved, 14, 13), moved), "high": a.highest(HIGH, 30)}
-    graph |= {"eight": a.lowest(LOW, 8), "copied": a.lag(LOW, 3), "twice": a.lag(LOW, 3)}
+    graph |= {
+        "pair": a.correlation(CLOSE, HIGH, 20),
+        "eight": a.lowest(LOW, 8),
+        "copied": a.lag(LOW, 3),
+        "twice": a.lag(LOW, 3),
+    }
     arrays = series_of(3, 4500, 2)
     whole, program = on_cpu(plan(graph, 8), arrays), plan(graph, 8)
     part = on_cpu(program, {name: np.ascontiguousarray(array[:, :time]) for name, array in arrays.items()})
@@ -182,19 +189,40 @@ def test_a_long_row_has_the_same_bytes_in_parts_and_in_one() -> None:
     fast, slow, apart = a.ema(CLOSE, 12), a.ema(CLOSE, 26), CLOSE - HIGH
     graph = {"fast": fast, "slow": slow, "signal": a.ema(fast - slow, 9), "high": a.highest(HIGH, 30)}
     graph |= {"apart": apart, "sum": CLOSE + HIGH, "average": a.mean(2.0 * apart, 20), "bands": a.deviation(CLOSE, 20)}
+    graph |= {"pair": a.beta(CLOSE, HIGH, 50)}
     arrays = series_of(1, 400_000, 3)
     program = plan(graph, 8)
     assert program.reach is not None
     assert same_bytes(on_cpu(program, arrays), on_cpu(replace(program, reach=None), arrays))
 
 
-@pytest.mark.parametrize("window", [a.mean, a.deviation, lambda x, n: a.strength(x, n, "cutler")])
+@pytest.mark.parametrize(
+    "window",
+    [a.mean, a.deviation, lambda x, n: a.strength(x, n, "cutler"), lambda x, n: a.correlation(x, x * x, n)],
+)
 def test_blocks_that_begin_before_a_part_spoil_no_other_output(window: Callable[[Node, int], Node]) -> None:
     square, blocks = CLOSE * CLOSE, window(CLOSE, 1000)
     graph = {"a": square, "b": blocks, "c": a.mean(square + blocks, 1500), "d": a.ema(square - blocks, 50)}
     arrays, program = bars(1, 400_000), plan(graph, 8)
     assert program_cpu.parts_of(program, 1, 400_000) > 1
     assert same_bytes(on_cpu(program, arrays), on_cpu(replace(program, reach=None), arrays))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("period", [2, 7, 8, 9, 30, 255, 256, 257, 1500])
+def test_windows_of_two_series_are_what_they_mean_alone_and_eight_side_by_side(period: int, dtype: str) -> None:
+    graph = {"covariance": a.covariance(CLOSE, HIGH, period), "correlation": a.correlation(CLOSE, HIGH, period)}
+    graph |= {"beta": a.beta(CLOSE, HIGH, period)}
+    arrays = bars(2, 4500, dtype, seed=period)
+    arrays["close"][1, [5, 700, 701, 4499]] = np.nan
+    arrays["high"][1, 2047:2060] = arrays["high"][1, 2047]  # it does not move
+    arrays = {name: arrays[name] for name in ("close", "high")}
+    own = on_cpu(plan(graph, arrays["close"].itemsize), arrays)
+    assert same_bytes(own, on_device(plan(graph, arrays["close"].itemsize), arrays))
+    tolerance = 1e-10 if dtype == "float64" else 0.02
+    for row in range(2):
+        for name, meant in evaluate(graph, {name: array[row] for name, array in arrays.items()}).items():
+            np.testing.assert_allclose(own[name][row], meant, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("period", [2, 20, 2049, 100_000])
