@@ -58,7 +58,7 @@ class Case:
     """One benchmark request and its least work: `moved` bytes in and out of memory, `multiplied` pairs of numbers,
     `keystream` bytes of random words.
 
-    `burst` is for peers with threads of their own (report.interleave).
+    `burst` is for threads, those of a peer or our own (report.interleave).
     """
 
     operation: str

@@ -185,6 +185,7 @@ def _cases(sizes: Sizes, shape: tuple[int, ...], goal: int | None) -> list[Case]
                 Goal(aim),
                 moved=points * 8 * (len(names) + len(operation.outputs)),
                 repeats=15,
+                burst=5,
             )
         )
     own = Peer("four calls of Warpdesk", "warpdesk-server", _four_jobs, threads="all")
@@ -199,6 +200,7 @@ def _cases(sizes: Sizes, shape: tuple[int, ...], goal: int | None) -> list[Case]
             Goal({"TA-Lib": 1.5} if goal == 0 else {}),
             moved=points * 8 * 11,
             repeats=15,
+            burst=5,
         )
     )
     return cases

@@ -115,7 +115,8 @@ def _cases(sizes: Sizes, shape: tuple[int, ...]) -> list[Case]:
                 15e-6 if name == "rsi" and shape == (1_000_000,) else None,
             ),
             moved=points * 8 * (4 if name == "bollinger" else 2),
-            repeats=5 if sizes == "large" else 51,
+            repeats=5 if sizes == "large" else 50,
+            burst=5,
         )
         for name, period in PERIOD.items()
     ]

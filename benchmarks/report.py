@@ -24,6 +24,7 @@ _LIBRARIES = (
 )
 _GPU_LIBRARIES = ("cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
 
+_WARM_UP = 0.05  # seconds
 _PAUSE = 0.1  # seconds, after which idle threads of OpenBLAS and OpenMP sleep
 
 Row = Mapping[str, Any]
@@ -57,9 +58,9 @@ def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7,
     Each function is called once as a warm-up. The order is reversed on every repeat. If a function returns a function,
     that one is called off the clock, to remove what was made.
 
-    With a `burst`, that many calls of one function follow each other, after a pause and a warm-up call. It is for
-    libraries with threads of their own: their idle threads spin for a while and slow the next function, and take long
-    to wake up from sleep.
+    With a `burst`, that many calls of one function follow each other, after a pause and a twentieth of a second of
+    calls off the clock. It is for functions with threads of their own: idle threads spin for a while and slow the next
+    function, or sleep, and cores that slept take some 25 ms until they are as quick as before.
     """
     for function in functions.values():
         _remove(function())
@@ -69,7 +70,9 @@ def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7,
         for name in names:
             if burst:
                 time.sleep(_PAUSE)
-                _remove(functions[name]())
+                until = time.perf_counter() + _WARM_UP
+                while time.perf_counter() < until:
+                    _remove(functions[name]())
             for _ in range(max(1, burst)):
                 start = time.perf_counter()
                 made = functions[name]()

@@ -21,6 +21,13 @@ _BYTE = np.uint64(255)
 _SIGN = np.uint64(1 << 63)
 
 
+@inner
+def _fill(x, begin, end, value):  # type: ignore[no-untyped-def]
+    """Set some places to a number. A loop: Numba takes much longer to compile an assignment to a slice."""
+    for k in range(begin, end):
+        x[k] = value
+
+
 @njit(cache=True, nogil=True)
 def gather(x, begin, order, first, rows):  # type: ignore[no-untyped-def]
     """Copy the bars of x (assets, time) from `begin` on to rows (bars, assets), -0.0 as +0.0."""
@@ -43,7 +50,9 @@ def scatter(rows, order, begin, out):  # type: ignore[no-untyped-def]
 @inner
 def sort(keys, places, count, other_keys, other_places, counts):  # type: ignore[no-untyped-def]
     """Sort the first `count` unsigned integers and their places, equal ones as they were, by bytes from the lowest."""
-    counts[:] = 0
+    for byte in range(8):
+        for value in range(256):
+            counts[byte, value] = 0
     for i in range(count):
         key = keys[i]
         for byte in range(8):
@@ -210,7 +219,7 @@ def _dot(weights, a, b, begin, end, lanes):  # type: ignore[no-untyped-def]
         width = 1
         while width < end - begin:
             width *= 2
-        lanes[:width] = 0.0
+        _fill(lanes, 0, width, 0.0)
     for k in range(whole, end):
         lanes[k - whole] += weights[k] * a[k] * b[k]
     keep_alive(weights, a, b)
@@ -250,7 +259,7 @@ def _totals(weights, there, first, totals, lanes):  # type: ignore[no-untyped-de
         if totals[begin] > 0.0:
             count += 1
         else:
-            there[begin:end] = 0.0
+            _fill(there, begin, end, 0.0)
         begin = end
     return count
 
@@ -268,7 +277,7 @@ def _demean(x, weights, there, first, totals, lanes):  # type: ignore[no-untyped
         while other < end and (there[other] == 0.0 or x[other] == x[one]):
             other += 1
         if other >= end:
-            x[begin:end] = 0.0
+            _fill(x, begin, end, 0.0)
         else:
             mean = _dot(weights, x, there, begin, end, lanes) / totals[begin]
             for k in range(begin, end):
@@ -298,7 +307,7 @@ def zscores(rows, first, ddof):  # type: ignore[no-untyped-def]
             for k in range(begin, end):
                 row[k] = row[k] / deviation if there[k] > 0.0 and deviation > 0.0 else np.nan
             begin = end
-        row[begin:] = np.nan
+        _fill(row, begin, assets, np.nan)
 
 
 @njit(cache=True, nogil=True)
@@ -311,7 +320,7 @@ def neutralise(columns, first, intercept, used):  # type: ignore[no-untyped-def]
     there, totals, lanes, norms = np.empty(assets), np.empty(assets), np.empty(LANES), np.empty(factors + 1)
     for bar in range(bars):
         groups, weights = first[bar if first.shape[0] > 1 else 0], columns[1, bar]
-        there[:] = 1.0
+        _fill(there, 0, assets, 1.0)
         for column in range(factors + 2):
             for k in range(assets):
                 if columns[column, bar, k] != columns[column, bar, k]:

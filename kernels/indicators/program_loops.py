@@ -48,7 +48,14 @@ from warpdesk_server.kernels.indicators.recurrence_loops import (
     put_bars,
     rsi_tile,
 )
-from warpdesk_server.kernels.indicators.window_loops import deviation_range, mean_range, strength_range
+from warpdesk_server.kernels.indicators.window_loops import (
+    deviation_blocks,
+    mean_blocks,
+    short_deviations,
+    short_means,
+    short_strengths,
+    strength_blocks,
+)
 
 CODES = (*MAPS, *FUSED, *LOOPS)
 (
@@ -542,20 +549,24 @@ def run_rows(  # type: ignore[no-untyped-def]
                     continue
                 law_at = moved(numbers_at, law * numbers.shape[1])
                 if op <= PAIR:
-                    period = integers[law, PERIOD]
-                    here = at if period <= windows.SHORT else at // period * period
-                    x, out, limit = moved(a, -at), moved(to, -at), at + count
+                    period, part, flat = integers[law, PERIOD], numbers[law, SHARE], numbers[law, FLAT]
+                    short, block = period <= windows.SHORT, at // period * period
+                    x, y, out, limit = moved(a, -at), moved(b, -at), moved(to, -at), at + count
                     size = limit if table[step, A_BASE] else at + chunk
-                    if op == MEAN:
-                        mean_range(x, period, numbers[law, SHARE], edge, scratch, here, limit, size, out)
+                    if op == MEAN and short:
+                        short_means(x, period, part, edge, scratch, at, limit, size, out)
+                    elif op == MEAN:
+                        mean_blocks(x, period, part, edge, scratch, block, limit, size, out)
+                    elif op == DEVIATION and short:
+                        short_deviations(x, period, part, edge, scratch, at, limit, size, out, y)
                     elif op == DEVIATION:
-                        share_of, middle = numbers[law, SHARE], moved(b, -at)
-                        deviation_range(x, period, share_of, edge, scratch, here, limit, size, out, middle)
+                        deviation_blocks(x, period, part, edge, scratch, block, limit, size, out, y)
+                    elif op == CUTLER and short:
+                        short_strengths(x, period, flat, edge, scratch, at, limit, size, out)
                     elif op == CUTLER:
-                        strength_range(x, period, numbers[law, FLAT], edge, scratch, here, limit, size, out)
+                        strength_blocks(x, period, flat, edge, scratch, block, limit, size, out)
                     else:
-                        y, part, begin_at = moved(b, -at), numbers[law, SHARE], at // period * period
-                        pair_range(x, y, period, part, integers[law, PLACE], scratch, begin_at, limit, out, zero, nan)
+                        pair_range(x, y, period, part, integers[law, PLACE], scratch, block, limit, out, zero, nan)
                 elif op == SPREAD:
                     _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
                 elif op == FIR:

@@ -23,7 +23,7 @@ from warpdesk_server.kernels.cpu.lanes import (
     where_below,
     where_equal,
 )
-from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT
+from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP
 
 assert LANES == EIGHT  # noqa: S101
 AHEAD = 512  # bars: memory that is prefetched so early is in the cache when it is needed
@@ -137,7 +137,7 @@ def _losses(change, zeros):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _short_means(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+def short_means(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
     for at in range(here, min(period - 1, limit)):
@@ -151,7 +151,7 @@ def _short_means(x, period, part, constants, space, here, limit, size, out):  # 
 
 
 @inner
-def _short_deviations(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
+def short_deviations(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     spare, nan, zeros = space, constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
     for at in range(here, min(period - 1, limit)):
@@ -170,7 +170,7 @@ def _short_deviations(x, period, part, constants, space, here, limit, size, out,
 
 
 @inner
-def _short_strengths(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+def short_strengths(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, nan, hundred, zeros = space, constants[EIGHT], spread(constants[EIGHT + 1]), load(constants, 0)
     nans, flats = spread(nan), spread(flat)
     for at in range(here, min(period, limit)):
@@ -187,7 +187,7 @@ def _short_strengths(x, period, flat, constants, space, here, limit, size, out):
 
 
 @inner
-def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+def mean_blocks(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, before, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
     nans, parts = spread(nan), spread(part)
@@ -222,7 +222,7 @@ def _mean_blocks(x, period, part, constants, space, here, limit, size, out):  # 
 
 
 @inner
-def _deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
+def deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
     zero, nan, zeros = constants[0], constants[EIGHT], load(constants, 0)
@@ -274,7 +274,7 @@ def _deviation_blocks(x, period, part, constants, space, here, limit, size, out,
 
 
 @inner
-def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
+def strength_blocks(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
     spare, before_u, eights = space, moved(space, EIGHT), -(-period // EIGHT)
     before_v = moved(before_u, eights * EIGHT)
     zero, nan, hundred = constants[0], constants[EIGHT], spread(constants[EIGHT + 1])
@@ -312,31 +312,3 @@ def _strength_blocks(x, period, flat, constants, space, here, limit, size, out):
             _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
             e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
             e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
-
-
-# Both loops of an indicator are compiled together, so that a user's first short or long period compiles nothing.
-
-
-@inner
-def mean_range(x, period, part, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
-    if period <= SHORT:
-        _short_means(x, period, part, constants, space, here, limit, size, out)
-    else:
-        _mean_blocks(x, period, part, constants, space, here, limit, size, out)
-
-
-@inner
-def deviation_range(x, period, part, constants, space, here, limit, size, out, mid):  # type: ignore[no-untyped-def]
-    """The deviations; and the means, in `mid`."""
-    if period <= SHORT:
-        _short_deviations(x, period, part, constants, space, here, limit, size, out, mid)
-    else:
-        _deviation_blocks(x, period, part, constants, space, here, limit, size, out, mid)
-
-
-@inner
-def strength_range(x, period, flat, constants, space, here, limit, size, out):  # type: ignore[no-untyped-def]
-    if period <= SHORT:
-        _short_strengths(x, period, flat, constants, space, here, limit, size, out)
-    else:
-        _strength_blocks(x, period, flat, constants, space, here, limit, size, out)
