@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from warpdesk_server.kernels.indicators.algebra import Node, Number
 from warpdesk_server.kernels.indicators.recurrence import TILE, Recurrence, look_back
@@ -26,7 +27,14 @@ MAPS = (
 )  # fmt: skip
 # On the CPU: several such steps in one (`fused`), three of them over the last 8 bars. Then the loops over a series.
 EIGHTS = ("add_8", "max_8", "min_8")
-FUSED = (*EIGHTS, "mul_add")
+FUSED = (*EIGHTS, "mul_add", "true_range")
+# What the last two stand for: an operation and its operands, letters for those of the one step.
+_PRODUCT, _FROM_HIGH, _FROM_LOW = ("mul", "a", "b"), ("abs", ("sub", "a", "c")), ("abs", ("sub", "b", "c"))
+_PATTERNS: tuple[tuple[str, Any], ...] = (
+    ("mul_add", ("add", _PRODUCT, "c")),
+    ("mul_add", ("add", "c", _PRODUCT)),
+    ("true_range", ("max", ("max", ("sub", "a", "b"), _FROM_HIGH), _FROM_LOW)),
+)
 LOOPS = (
     "mean", "deviation", "cutler", "pair", "spread", "fir", "quantile", "count_below", "follow", "strength", "scan",
     "ratchet", "sar",
@@ -189,7 +197,7 @@ def fused(program: Program) -> Program:
     readers.update(end.at for _, end in program.outputs)
     joined, gone = dict[int, Step](), set[int]()
     for index in range(len(steps)):
-        found = _doubled_to_8(steps, readers, index) or _product_added(steps, readers, index)
+        found = _doubled_to_8(steps, readers, index) or _in_one(steps, readers, index)
         if found is not None:
             joined[index] = found[0]
             gone |= found[1]
@@ -225,13 +233,32 @@ def _doubled_to_8(steps: Sequence[Step], readers: Mapping[int, int], index: int)
     return replace(last, op=last.op + "_8", args=(one,)), inner
 
 
-def _product_added(steps: Sequence[Step], readers: Mapping[int, int], index: int) -> tuple[Step, set[int]] | None:
-    """One step for a product and the sum that alone reads it, and the step that it replaces."""
-    last = steps[index]
-    for product, other in (last.args, last.args[::-1]) if last.op == "add" else ():
-        if product.at >= 0 and not product.lag and readers[product.at] == 1 and steps[product.at].op == "mul":
-            return replace(last, op="mul_add", args=(*steps[product.at].args, other)), {product.at}
+def _in_one(steps: Sequence[Step], readers: Mapping[int, int], index: int) -> tuple[Step, set[int]] | None:
+    """One step for several whose results nobody else reads (_PATTERNS), and the steps that it replaces."""
+    for op, pattern in _PATTERNS:
+        found, inner = dict[str, Operand](), set[int]()
+        if _matches(steps, readers, index, pattern, found, inner):
+            return replace(steps[index], op=op, args=tuple(found[letter] for letter in sorted(found))), inner
     return None
+
+
+def _matches(
+    steps: Sequence[Step], readers: Mapping[int, int], index: int, pattern: Any, found: dict[str, Operand],
+    inner: set[int],
+) -> bool:  # fmt: skip
+    """Whether a step is as a pattern says; its operands are added to `found`, the steps inside to `inner`."""
+    op, *parts = pattern
+    if steps[index].op != op:
+        return False
+    for part, arg in zip(parts, steps[index].args, strict=True):
+        if isinstance(part, str):
+            if found.setdefault(part, arg) != arg:
+                return False
+            continue
+        if arg.at < 0 or arg.lag or readers[arg.at] != 1 or not _matches(steps, readers, arg.at, part, found, inner):
+            return False
+        inner.add(arg.at)
+    return True
 
 
 def _read_back(step: Step) -> int:

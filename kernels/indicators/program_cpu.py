@@ -32,13 +32,13 @@ from warpdesk_server.kernels.indicators.plan import (
     pair_space,
 )
 from warpdesk_server.kernels.indicators.program_loops import (
+    ARITHMETIC,
     BETA,
     CODES,
     DECAYS,
     END,
     FLAT,
     LOOK_BACK,
-    MUL_ADD,
     OP,
     OUTSIDE,
     OWN,
@@ -141,7 +141,7 @@ def _layout(whole: Program, dtype: Any, *, resumes: bool = False, cut: bool = Fa
         )
     until = len(rows)
     for index in range(len(rows) - 1, -1, -1):  # where each run of arithmetic ends
-        until = until if rows[index][OP] <= MUL_ADD else index
+        until = until if rows[index][OP] < ARITHMETIC else index
         rows[index][END] = until
     width = max([DECAYS + SEGMENTS + STRIDES, *(len(step.values) for step in steps if step.op == "fir")])
     return _Layout(

@@ -58,12 +58,13 @@ from warpdesk_server.kernels.indicators.window_loops import (
 )
 
 CODES = (*MAPS, *FUSED, *LOOPS)
+ARITHMETIC = len(MAPS) + len(FUSED)  # codes, the first
 (
     ADD, SUB, MUL, DIV, ABS, SQRT, LOG, EXP, FLOOR, MAX, MIN, BELOW, AT_MOST, EQUAL, MISSING, RATIO, SELECT, COPY,
 ) = range(len(MAPS))  # fmt: skip
-ADD_8, MAX_8, MIN_8, MUL_ADD = range(len(MAPS), len(CODES) - len(LOOPS))
+ADD_8, MAX_8, MIN_8, MUL_ADD, TRUE_RANGE = range(len(MAPS), ARITHMETIC)
 MEAN, DEVIATION, CUTLER, PAIR, SPREAD, FIR, QUANTILE, COUNT_BELOW, FOLLOW, STRENGTH, SCAN, RATCHET, SAR = range(
-    len(CODES) - len(LOOPS), len(CODES)
+    ARITHMETIC, len(CODES)
 )
 # Columns of a program's table. An operand has a base: 0 for the registers, or a series of the caller's; a place from
 # there on; and whether it moves from bar to bar, which a constant does not. LAW is the row of the numbers of a loop,
@@ -152,6 +153,13 @@ def _map(op, count, to, a, b, c, zero, one):  # type: ignore[no-untyped-def]
     elif op == MUL_ADD:
         for i in range(0, count, LANES):
             store(to, i, load(a, i) * load(b, i) + load(c, i))
+    elif op == TRUE_RANGE:
+        for i in range(0, count, LANES):
+            high, low, before = load(a, i), load(b, i), load(c, i)
+            up, down = high - before, low - before
+            up = where_at_most(up, zeros, zeros - up, up)
+            down = where_at_most(down, zeros, zeros - down, down)
+            store(to, i, _greater(_greater(high - low, up), down))
     elif op == ADD_8:
         x = load(a, -LANES)
         pairs = x + after_1(x, x)
@@ -537,7 +545,7 @@ def run_rows(  # type: ignore[no-untyped-def]
                 to = moved(addressed(registers, bases[table[step, TO_BASE]]), table[step, TO])
                 a = moved(addressed(registers, bases[table[step, A_BASE]]), table[step, A])
                 b = moved(addressed(registers, bases[table[step, B_BASE]]), table[step, B])
-                if op <= MUL_ADD:
+                if op < ARITHMETIC:
                     until = table[step, END]
                     for strip in range(0, count, STRIP):
                         for k in range(step, until):
