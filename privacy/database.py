@@ -21,6 +21,7 @@ from sqlalchemy import (
     String,
     Table,
     create_engine,
+    delete,
     event,
     insert,
     inspect,
@@ -180,6 +181,20 @@ def reading(engine: Engine) -> Iterator[Connection]:
         connection.begin(),
     ):
         yield connection
+
+
+def rewrite(connection: Connection, table: Table) -> None:
+    """Write a table of the ledger's SQLite file anew, so that no copy of a deleted row is left in its pages.
+
+    SQLite overwrites the row that it deletes. It does not overwrite where a row lay before it was moved, which happens
+    when others beside it are deleted. A table that is emptied gives up all its pages, and these are overwritten whole.
+    """
+    if connection.dialect.name != "sqlite":
+        return
+    rows = [dict(row) for row in connection.execute(select(table)).mappings()]
+    connection.execute(delete(table))
+    if rows:
+        connection.execute(insert(table), rows)
 
 
 def truncate_log(engine: Engine) -> bool:

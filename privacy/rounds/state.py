@@ -21,7 +21,7 @@ from typing import Literal
 from sqlalchemy import Engine, and_, delete, func, insert, or_, select, update
 
 from warpdesk.secagg import secret_sharing
-from warpdesk_server.privacy.database import reading, truncate_log, writing
+from warpdesk_server.privacy.database import reading, rewrite, truncate_log, writing
 from warpdesk_server.privacy.rounds import messages, phases, statements
 from warpdesk_server.privacy.rounds.aggregation import Aggregation, aggregation_of
 from warpdesk_server.privacy.rounds.errors import (
@@ -392,6 +392,7 @@ class Rounds:
                 raise ValueError(f"{round_id} has not ended")
             for table in (shares, reveals):
                 connection.execute(delete(table).where(table.c.round == round_id))
+                rewrite(connection, table)
             connection.execute(update(rounds).where(rounds.c.id == round_id).values(inputs=None))
         if truncate_log(self._engine):
             with writing(self._engine) as connection:

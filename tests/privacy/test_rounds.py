@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -473,6 +474,40 @@ def test_what_was_secret_is_in_no_file_of_the_database_once_it_is_erased(
     assert found() == 0
     assert rounds.due() == []
     assert rounds.aggregation(five.id) is None
+    engine.dispose()
+
+
+def test_no_page_keeps_a_copy_of_a_secret_that_was_moved_when_another_round_was_erased(
+    tmp_path: Path, clock: Clock
+) -> None:
+    engine, chance = connect(f"sqlite:///{tmp_path}/ledger.db"), Random(7)
+    create_tables(engine)
+    rounds, live, left = Rounds(engine, clock), dict[str, list[bytes]](), 0
+    for _ in range(60):
+        clients = chance.choice([4, 6, 9])
+        made, _ = rounds.create(new_round(clients), Bounds(100, 1 << 30, 1 << 30))
+        pairs = [(one, other) for one in range(clients) for other in range(clients)]
+        sent = [chance.randbytes(tables.CIPHERTEXT_BYTES) for _ in pairs]
+        given_away = [chance.randbytes(40) for _ in pairs]
+        with writing(engine) as connection:
+            for (sender, recipient), ciphertext in zip(pairs, sent, strict=True):
+                row = {"round": made, "recipient": recipient, "sender": sender, "ciphertext": ciphertext}
+                commitments = {kind: chance.randbytes(32) for kind in tables.KINDS}
+                connection.execute(tables.shares.insert().values(**row, **commitments))
+        with writing(engine) as connection:
+            for (holder, owner), share in zip(pairs, given_away, strict=True):
+                row = {"round": made, "owner": owner, "holder": holder, "kind": "self", "share": share}
+                connection.execute(tables.reveals.insert().values(**row))
+        live[made] = sent + given_away
+        assert rounds.cancel(made)
+        if len(live) > chance.choice([1, 2]):
+            chosen = chance.choice(list(live))
+            rounds.erase(chosen)
+            written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+            left += sum(secret in written for secret in live.pop(chosen))
+            assert all(secret in written for own in live.values() for secret in own)
+
+    assert left == 0
     engine.dispose()
 
 
