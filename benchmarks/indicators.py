@@ -116,7 +116,7 @@ def _cases(sizes: Sizes, shape: tuple[int, ...]) -> list[Case]:
             ),
             moved=points * 8 * (4 if name == "bollinger" else 2),
             repeats=5 if sizes == "large" else 50,
-            burst=5,
+            burst=0 if sizes == "large" else 5,
         )
         for name, period in PERIOD.items()
     ]

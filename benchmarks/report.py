@@ -59,8 +59,8 @@ def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7,
     that one is called off the clock, to remove what was made.
 
     With a `burst`, that many calls of one function follow each other, after a pause and a twentieth of a second of
-    calls off the clock. It is for functions with threads of their own: idle threads spin for a while and slow the next
-    function, or sleep, and cores that slept take some 25 ms until they are as quick as before.
+    calls off the clock. It is for functions with threads of their own. Idle threads spin for a while and slow the next
+    function, or they sleep. Cores that slept take some 25 ms until they are as quick as before.
     """
     for function in functions.values():
         _remove(function())

@@ -191,10 +191,12 @@ def rewrite(connection: Connection, table: Table) -> None:
     """
     if connection.dialect.name != "sqlite":
         return
-    rows = [dict(row) for row in connection.execute(select(table)).mappings()]
+    # The copy is a table of the same file, whose pages are overwritten in turn; a temporary one would be another file.
+    copy, names = f"{table.name}_anew", ", ".join(table.columns.keys())
+    connection.exec_driver_sql(f"CREATE TABLE {copy} AS SELECT {names} FROM {table.name}")  # noqa: S608 - our own names
     connection.execute(delete(table))
-    if rows:
-        connection.execute(insert(table), rows)
+    connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {copy}")  # noqa: S608
+    connection.exec_driver_sql(f"DROP TABLE {copy}")
 
 
 def truncate_log(engine: Engine) -> bool:

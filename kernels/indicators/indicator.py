@@ -23,7 +23,7 @@ from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.indicators import algebra, spec
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.bars import BARS
-from warpdesk_server.kernels.indicators.plan import WINDOWS, Program, Step, plan
+from warpdesk_server.kernels.indicators.plan import LONGEST_PAIR, SUMS, WINDOWS, Program, Step, plan
 from warpdesk_server.kernels.indicators.recurrence import GROUP, TILE, look_back
 from warpdesk_server.kernels.indicators.stages import stages
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
@@ -277,7 +277,9 @@ def _table(step: Step, rows: int, time: int, itemsize: int) -> int:
         return 4 * flags + numbers * itemsize
     if step.op == "scan":
         return 2 * tiles * itemsize
-    if step.op in WINDOWS and step.op != "pair" and step.values[0] > TILE:
+    if step.op == "pair":
+        return SUMS * rows * time * itemsize if step.values[0] > LONGEST_PAIR else 0
+    if step.op in WINDOWS and step.values[0] > TILE:
         period, sums = int(step.values[0]), 1 if step.op == "mean" else 2
         return rows * (time // period + 2) * -(-period // TILE) * 2 * sums * itemsize
     return 0

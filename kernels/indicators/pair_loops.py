@@ -29,6 +29,7 @@ def pair_range(x, y, period, part, kind, space, here, limit, out, zero, nan):  #
     """The statistic of windows of two series from `here`, where a block begins, to `limit`; pointers are to bar 0."""
     start = here
     while start < limit:
+        # Vectors of eight bars reach up to seven beyond the last of eight blocks.
         if start > 0 and period <= SIDE_BY_SIDE and start + LANES * period + LANES <= limit:
             _eight_blocks(x, y, period, part, kind, space, start, out, zero, nan)
             start += LANES * period
@@ -117,6 +118,7 @@ def _eight_blocks(x, y, period, part, kind, space, start, out, zero, nan):  # ty
             load(before, 4 * LANES) + uv,
         )
         store(xs, at, _shown(sums, parts, kind, zeros, nans))
-    # From the end: what the last eight bars of a block write beyond it is written once more, by the block after it.
+    # From the end, and within eight bars from the first lane on: what a vector writes beyond its block is written once
+    # more, by the block after it.
     for k in range((period - 1) // LANES * LANES, -1, -LANES):
         stores(out, start + k, period, transposed(*loads(xs, k * LANES, LANES)))

@@ -41,7 +41,8 @@ LOOPS = (
 )  # fmt: skip
 WINDOWS = ("mean", "deviation", "cutler", "pair")
 SUMS = 5  # of a window of two series x and y: x, x x, y, y y, x y
-SIDE_BY_SIDE = TILE // 8  # bars of the longest such window of which eight blocks are run side by side
+SIDE_BY_SIDE = TILE // 8  # bars of the longest such window of which the CPU runs eight blocks side by side
+LONGEST_PAIR = 1024  # bars of the longest such window that each thread of a GPU adds by itself
 BARS_READ = ("spread", "fir", "quantile", "count_below")  # they read every bar of the window
 
 
@@ -111,7 +112,7 @@ class Program:
     def kept(self) -> int:
         """The numbers that a core keeps at most: a chunk of each step, and what is looked back to.
 
-        Besides, windows: for each output a block before its chunk, and two tables of a block; and the constants.
+        Besides, windows: for each output a block before its chunk, and tables of a block; and the constants.
         """
         block = max((int(step.values[0]) for step in self.steps if step.op in WINDOWS), default=0)
         pairs = max((pair_space(int(step.values[0])) for step in self.steps if step.op == "pair"), default=0)
@@ -191,7 +192,7 @@ def _history(steps: Sequence[Step]) -> tuple[int, ...]:
 def fused(program: Program) -> Program:
     """The program for the CPU with one step in place of several whose results nobody else reads; it has the same bytes.
 
-    What lies between them stays in the core's registers: a window that is doubled to 8 bars, a product that is added.
+    What lies between them stays in the core's registers: a window that is doubled to 8 bars, and what _PATTERNS has.
     """
     steps, readers = program.steps, Counter(arg.at for step in program.steps for arg in step.args)
     readers.update(end.at for _, end in program.outputs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.indicators import recurrence_gpu, windows_gpu
-from warpdesk_server.kernels.indicators.plan import MAPS, Operand, Program, Step, bars_read
+from warpdesk_server.kernels.indicators.plan import LONGEST_PAIR, MAPS, SUMS, Operand, Program, Step, bars_read
 from warpdesk_server.kernels.indicators.recurrence import SEGMENTS
 from warpdesk_server.kernels.indicators.recurrence_gpu import Place
 from warpdesk_server.kernels.indicators.series import Series
@@ -131,10 +131,17 @@ class _Run:
         )  # fmt: skip
 
     def _pair(self, series: Series, step: Step, out: Any) -> None:
-        period, kind = step.values
-        args = self._at(step.args[1].at), np.int64(series.size), np.int64(series.time), np.int32(period), np.int32(kind)
-        part, blocks = share(int(period), series.dtype), -(-series.size // _THREADS)
-        series.launch("order.cu", "pair", blocks, _THREADS, series.prices, *args, part, series.nan, out)
+        period, kind = (int(value) for value in step.values)
+        shape = np.int64(series.size), np.int64(series.time)
+        law = np.int32(period), np.int32(kind), share(period, series.dtype), series.nan
+        given = series.prices, self._at(step.args[1].at), *shape
+        if period <= LONGEST_PAIR:
+            series.launch("pair.cu", "pair", -(-series.size // _THREADS), _THREADS, *given, *law, out)
+            return
+        blocks = -(-series.time // period)
+        tasks, before = blocks * series.rows, series.empty(SUMS * series.size)
+        grid = np.int64(blocks), np.int64(tasks)
+        series.launch("pair.cu", "pair_blocks", -(-tasks // SEGMENTS), SEGMENTS, *given, *grid, *law, before, out)
 
     def _machine(self, step: Step, out: Any) -> None:
         series = self._like

@@ -557,24 +557,24 @@ def run_rows(  # type: ignore[no-untyped-def]
                     continue
                 law_at = moved(numbers_at, law * numbers.shape[1])
                 if op <= PAIR:
-                    period, part, flat = integers[law, PERIOD], numbers[law, SHARE], numbers[law, FLAT]
+                    period, weight, flat = integers[law, PERIOD], numbers[law, SHARE], numbers[law, FLAT]
                     short, block = period <= windows.SHORT, at // period * period
                     x, y, out, limit = moved(a, -at), moved(b, -at), moved(to, -at), at + count
                     size = limit if table[step, A_BASE] else at + chunk
                     if op == MEAN and short:
-                        short_means(x, period, part, edge, scratch, at, limit, size, out)
+                        short_means(x, period, weight, edge, scratch, at, limit, size, out)
                     elif op == MEAN:
-                        mean_blocks(x, period, part, edge, scratch, block, limit, size, out)
+                        mean_blocks(x, period, weight, edge, scratch, block, limit, size, out)
                     elif op == DEVIATION and short:
-                        short_deviations(x, period, part, edge, scratch, at, limit, size, out, y)
+                        short_deviations(x, period, weight, edge, scratch, at, limit, size, out, y)
                     elif op == DEVIATION:
-                        deviation_blocks(x, period, part, edge, scratch, block, limit, size, out, y)
+                        deviation_blocks(x, period, weight, edge, scratch, block, limit, size, out, y)
                     elif op == CUTLER and short:
                         short_strengths(x, period, flat, edge, scratch, at, limit, size, out)
                     elif op == CUTLER:
                         strength_blocks(x, period, flat, edge, scratch, block, limit, size, out)
                     else:
-                        pair_range(x, y, period, part, integers[law, PLACE], scratch, block, limit, out, zero, nan)
+                        pair_range(x, y, period, weight, integers[law, PLACE], scratch, block, limit, out, zero, nan)
                 elif op == SPREAD:
                     _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
                 elif op == FIR:

@@ -391,8 +391,8 @@ class Rounds:
             if statements.round_row(connection, round_id, "alone").phase not in ("done", "aborted"):
                 raise ValueError(f"{round_id} has not ended")
             for table in (shares, reveals):
-                connection.execute(delete(table).where(table.c.round == round_id))
-                rewrite(connection, table)
+                if connection.execute(delete(table).where(table.c.round == round_id)).rowcount:
+                    rewrite(connection, table)
             connection.execute(update(rounds).where(rounds.c.id == round_id).values(inputs=None))
         if truncate_log(self._engine):
             with writing(self._engine) as connection:

@@ -528,6 +528,10 @@ def test_a_round_is_due_until_no_log_holds_its_shares(tmp_path: Path, clock: Clo
         rounds.erase(five.id)
         assert rounds.due() == [five.id]
         assert found()
+        log = tmp_path / "ledger.db-wal"
+        size = log.stat().st_size
+        rounds.erase(five.id)
+        assert log.stat().st_size < size + 20_000, "nothing is written anew where nothing was deleted"
     rounds.erase(five.id)
     assert rounds.due() == []
     assert not found()
