@@ -11,7 +11,7 @@
 // Bytes per bar in float64: 24 from device memory, and a window of 16 a bar from the caches (pair); 120, of which a warp reads
 // and writes 32 blocks at a time (pair_blocks). Operations: 10 for each bar of the window (pair), so that these are the limit
 // above some 20 bars; 20 a bar (pair_blocks), whose limit is how long a thread waits for memory: rows are as quick as one
-// another only where there are some thousand blocks. Registers: up to 58, no spills.
+// another only where there are some thousand blocks. Registers: up to 58 (pair) and 80 (pair_blocks), no spills.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
