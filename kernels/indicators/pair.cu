@@ -42,6 +42,7 @@ __device__ __forceinline__ REAL shown(const Sums& early, const Sums& late, i32 k
             below = sqrt(own < 0 ? (REAL)0 : own) * sqrt(below);
         }
         found = below == 0 ? nan : together / below;
+        if (kind == CORRELATION) found = found > 1 ? (REAL)1 : found < -1 ? (REAL)-1 : found;
     }
     return found == found ? found : nan;
 }

@@ -25,21 +25,21 @@ from warpdesk_server.kernels.indicators.plan import SIDE_BY_SIDE, SUMS
 
 
 @inner
-def pair_range(x, y, period, part, kind, space, here, limit, out, zero, nan):  # type: ignore[no-untyped-def]
+def pair_range(x, y, period, part, kind, space, here, limit, out, zero, one, nan):  # type: ignore[no-untyped-def]
     """The statistic of windows of two series from `here`, where a block begins, to `limit`; pointers are to bar 0."""
     start = here
     while start < limit:
         # Vectors of eight bars reach up to seven beyond the last of eight blocks.
         if start > 0 and period <= SIDE_BY_SIDE and start + LANES * period + LANES <= limit:
-            _eight_blocks(x, y, period, part, kind, space, start, out, zero, nan)
+            _eight_blocks(x, y, period, part, kind, space, start, out, zero, one, nan)
             start += LANES * period
         else:
-            _block(x, y, period, part, kind, space, start, min(start + period, limit), out, zero, nan)
+            _block(x, y, period, part, kind, space, start, min(start + period, limit), out, zero, one, nan)
             start += period
 
 
 @inner
-def _shown(sums, part, kind, zeros, nans):  # type: ignore[no-untyped-def]
+def _shown(sums, part, kind, zeros, ones, nans):  # type: ignore[no-untyped-def]
     """The statistic from the sums of differences to the anchors; lanes may be any eight windows."""
     u, uu, v, vv, uv = sums
     together = uv - u * part * v
@@ -52,11 +52,14 @@ def _shown(sums, part, kind, zeros, nans):  # type: ignore[no-untyped-def]
             own = uu - u * part * u
             below = root(where_below(own, zeros, zeros, own)) * root(below)
         shown = where_equal(below, zeros, nans, together / below)
+        if kind == CORRELATION:  # rounding may leave more than 1
+            shown = where_below(ones, shown, ones, shown)
+            shown = where_below(shown, zeros - ones, zeros - ones, shown)
     return where_equal(shown, shown, shown, nans)
 
 
 @inner
-def _block(x, y, period, part, kind, space, start, stop, out, zero, nan):  # type: ignore[no-untyped-def]
+def _block(x, y, period, part, kind, space, start, stop, out, zero, one, nan):  # type: ignore[no-untyped-def]
     c, d, whole = x[start], y[start], -(-period // LANES) * LANES
     us, uus, vs = space, moved(space, whole), moved(space, 2 * whole)
     vvs, uvs = moved(space, 3 * whole), moved(space, 4 * whole)
@@ -73,7 +76,7 @@ def _block(x, y, period, part, kind, space, start, stop, out, zero, nan):  # typ
         us[k], uus[k], vs[k], vvs[k], uvs[k] = us[k] + u, uus[k] + uu, vs[k] + v, vvs[k] + vv, uvs[k] + uv
     for k in range(0, stop - start, LANES):
         sums = load(us, k), load(uus, k), load(vs, k), load(vvs, k), load(uvs, k)
-        store(us, k, _shown(sums, spread(part), kind, spread(zero), spread(nan)))
+        store(us, k, _shown(sums, spread(part), kind, spread(zero), spread(one), spread(nan)))
     for k in range(stop - start):
         out[start + k] = us[k] if start > 0 or k == period - 1 else nan
 
@@ -86,8 +89,8 @@ def _side_by_side(x, period, start, to):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _eight_blocks(x, y, period, part, kind, space, start, out, zero, nan):  # type: ignore[no-untyped-def]
-    zeros, nans, parts = spread(zero), spread(nan), spread(part)
+def _eight_blocks(x, y, period, part, kind, space, start, out, zero, one, nan):  # type: ignore[no-untyped-def]
+    zeros, ones, nans, parts = spread(zero), spread(one), spread(nan), spread(part)
     xs = moved(space, SUMS * LANES * period)
     ys = moved(xs, LANES * (period + LANES))
     _side_by_side(x, period, start, xs)
@@ -117,7 +120,7 @@ def _eight_blocks(x, y, period, part, kind, space, start, out, zero, nan):  # ty
             load(before, 3 * LANES) + vv,
             load(before, 4 * LANES) + uv,
         )
-        store(xs, at, _shown(sums, parts, kind, zeros, nans))
+        store(xs, at, _shown(sums, parts, kind, zeros, ones, nans))
     # From the end, and within eight bars from the first lane on: what a vector writes beyond its block is written once
     # more, by the block after it.
     for k in range((period - 1) // LANES * LANES, -1, -LANES):

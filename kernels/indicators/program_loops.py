@@ -574,7 +574,9 @@ def run_rows(  # type: ignore[no-untyped-def]
                     elif op == CUTLER:
                         strength_blocks(x, period, flat, edge, scratch, block, limit, size, out)
                     else:
-                        pair_range(x, y, period, weight, integers[law, PLACE], scratch, block, limit, out, zero, nan)
+                        pair_range(
+                            x, y, period, weight, integers[law, PLACE], scratch, block, limit, out, zero, one, nan
+                        )
                 elif op == SPREAD:
                     _spread_range(a, b, integers[law, PERIOD], numbers[law, SHARE], count, to, zero)
                 elif op == FIR:

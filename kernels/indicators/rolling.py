@@ -291,7 +291,7 @@ def threshold(
 
 
 @indicator(
-    "Covariance, correlation or beta of the last `period` closes and a benchmark's.",
+    "Covariance, correlation or beta of the last `period` closes and a benchmark's, which has a row for each asset.",
     rolling_pair="the statistic; a correlation with what does not move, and a beta to it, are NaN",
     same_as=[
         talib(
@@ -315,7 +315,9 @@ def rolling_pair(
         Field(description="covariance divides by period - ddof. beta: covariance / variance of the benchmark."),
     ],
     of: Annotated[Literal["prices", "returns"], Field(description="prices, or their relative changes")] = "prices",
-    ddof: Annotated[Literal[0, 1], EXACT, Field(description="degrees of freedom taken off for covariance")] = 0,
+    ddof: Annotated[
+        Literal[0, 1], EXACT, Field(description="degrees of freedom taken off for covariance; pandas takes 1")
+    ] = 0,
 ) -> Outputs:
     x, y = close, benchmark
     if of == "returns":

@@ -1565,8 +1565,8 @@ class AsyncOperations(ABC):
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> RollingPairResult:
-        """Covariance, correlation or beta of the last `period` closes and a benchmark's. Arguments are those of
-        `Client.rolling_pair`."""
+        """Covariance, correlation or beta of the last `period` closes and a benchmark's, which has a row for each
+        asset. Arguments are those of `Client.rolling_pair`."""
         fields = given(
             close=close,
             benchmark=benchmark,

@@ -3360,7 +3360,8 @@ class Operations(ABC):
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> RollingPairResult:
-        """Covariance, correlation or beta of the last `period` closes and a benchmark's.
+        """Covariance, correlation or beta of the last `period` closes and a benchmark's, which has a row for each
+        asset.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
@@ -3368,7 +3369,7 @@ class Operations(ABC):
             period: bars in the window; 2 to 100,000
             statistic: covariance divides by period - ddof. beta: covariance / variance of the benchmark.
             of: prices, or their relative changes
-            ddof: degrees of freedom taken off for covariance
+            ddof: degrees of freedom taken off for covariance; pandas takes 1
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:

@@ -212,13 +212,14 @@ def test_blocks_that_begin_before_a_part_spoil_no_other_output(window: Callable[
 @pytest.mark.parametrize("period", [2, 7, 8, 9, 30, 255, 257, 1025, 1500])
 def test_windows_of_two_series_are_what_they_mean_alone_and_eight_side_by_side(period: int, dtype: str) -> None:
     graph = {"covariance": a.covariance(CLOSE, HIGH, period), "correlation": a.correlation(CLOSE, HIGH, period)}
-    graph |= {"beta": a.beta(CLOSE, HIGH, period)}
+    graph |= {"beta": a.beta(CLOSE, HIGH, period), "alike": a.correlation(CLOSE, 2.0 * CLOSE + 3.0, period)}
     arrays = bars(2, 4500, dtype, seed=period)
     arrays["close"][1, [5, 700, 701, 4499]] = np.nan
     arrays["high"][1, 2047:2060] = arrays["high"][1, 2047]  # it does not move
     arrays = {name: arrays[name] for name in ("close", "high")}
     own = on_cpu(plan(graph, arrays["close"].itemsize), arrays)
     assert same_bytes(own, on_device(plan(graph, arrays["close"].itemsize), arrays))
+    assert np.nanmax(np.abs(own["alike"])) <= 1
     tolerance = 1e-10 if dtype == "float64" else 0.02
     for row in range(2):
         for name, meant in evaluate(graph, {name: array[row] for name, array in arrays.items()}).items():
