@@ -133,6 +133,10 @@ def _one_close(rows: int, time: int, dtype: str = "float64") -> Callable[[], dic
     return lambda: {"close": walk(rows, time, gaps=0.0002, dtype=dtype)}
 
 
+def _two_closes(dtype: str = "float64") -> Callable[[], dict[str, NDArray[Any]]]:
+    return lambda: {name: walk(1, 2100, seed=seed, dtype=dtype) for seed, name in enumerate(("close", "benchmark"))}
+
+
 def _declared(operation: Operation, rows: int, time: int, small: bool, **options: Any) -> Case:
     policy = options.pop("nan_policy", "window")
     label = "-".join([f"{rows}x{time}", policy, *map(str, options.values())])
@@ -308,6 +312,8 @@ CASES: tuple[Case, ...] = (
     _declared(OPERATIONS["obv"], 1, 2100, small=True, gaps=0.001),
     _case("rolling", _one_close(1, 2100), "std, 2100 bars, period 2049", period=2049, statistic="std"),
     _case("rolling", _one_close(1, 2100, "float32"), "std, float32, period 2049", False, period=2049, statistic="std"),
+    _case("rolling_pair", _two_closes(), "beta, period 1100", period=1100, statistic="beta"),
+    _case("rolling_pair", _two_closes("float32"), "beta, float32, period 1100", False, period=1100, statistic="beta"),
     *(
         _case(
             "expression", _one_close(2, time, dtype), f"{time} bars, {dtype}", time == 200, **EXPRESSION.example.params
