@@ -168,7 +168,7 @@ def _four_jobs(inputs: Inputs) -> Call:
 def _cases(sizes: Sizes, shape: tuple[int, ...], goal: int | None) -> list[Case]:
     label, points = " x ".join(measured(size) for size in shape), int(np.prod(shape))
     cases = []
-    for operation in DECLARED:
+    for operation in (each for each in DECLARED if each.counted_as):
         params, names = _params(operation), [each.name for each in operation.inputs]
         aim = {} if goal is None or operation.name not in GOALS else {"TA-Lib": GOALS[operation.name][goal]}
         peers = _talib(operation, params)

@@ -12,7 +12,6 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.indicators.declared import DECLARED
 from warpdesk_server.kernels.operation import Operation
@@ -21,7 +20,6 @@ HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "images" / "indicators"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(HERE.parent / ".cache" / "numba" / fingerprint()))
 
-FOUR = ("sma", "ema", "rsi", "bollinger")
 WIDTH, RIGHT, TOP, ABOVE, BELOW = 480, 52, 18, 110, 72  # of the picture, its scale, its legend, its two parts
 GREY, TEXT = "#8c8c8c", "#7a7a7a"
 COLOURS = ("#2f81f7", "#d9730d", "#2da44e", "#a371f7")
@@ -57,8 +55,7 @@ def _compact(number: float) -> str:
 
 def charts() -> dict[Path, str]:
     """The picture of every indicator, by its file."""
-    operations = [*(OPERATIONS[name] for name in FOUR), *DECLARED]
-    return {FOLDER / f"{operation.name}.svg": chart(operation) for operation in operations}
+    return {FOLDER / f"{operation.name}.svg": chart(operation) for operation in DECLARED}
 
 
 def chart(operation: Operation) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.indicators.declared import DECLARED, INDICATORS
 from warpdesk_server.kernels.indicators.expression import own_functions
-from warpdesk_server.kernels.indicators.spec import prices_needed
 from warpdesk_server.kernels.operation import Operation
 
 HERE = Path(__file__).resolve().parent
@@ -33,10 +32,6 @@ _GROUPS = {
 }
 
 
-# Those that are not declared as graphs.
-_FOUR = {"averages": ("sma", "ema", "bollinger"), "oscillators": ("rsi",)}
-
-
 def written(page: str) -> str:
     """The page with each part that is made from declarations made anew."""
     return _TABLE.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", page)
@@ -45,8 +40,7 @@ def written(page: str) -> str:
 def _indicators() -> str:
     parts = []
     for module, title in _GROUPS.items():
-        own = [OPERATIONS[name] for name in _FOUR.get(module, ())]
-        own += [each for each in DECLARED if INDICATORS[each.name].build.__module__.endswith(f".{module}")]
+        own = [each for each in DECLARED if INDICATORS[each.name].build.__module__.endswith(f".{module}")]
         parts += [f"## {title}\n", *(_described(operation) for operation in own)]
     return "\n".join(parts)
 
@@ -65,13 +59,10 @@ def _described(operation: Operation) -> str:
     if rows:
         lines += ["| parameter | default | values | |", "|---|---|---|---|", *rows, ""]
     params = operation.params(**operation.example.params)
-    if name in INDICATORS:
-        first = INDICATORS[name].program(params, 8).first
-    else:
-        first = dict.fromkeys((each.name for each in operation.outputs), prices_needed(params) - 1)
+    first = INDICATORS[name].program(params, 8).first
     lines += ["| output | | first bar that may have a number in the example |", "|---|---|---|"]
     for output in operation.outputs:
-        doc = _cell(re.sub(r"[;,] of the (inputs'|prices') shape and dtype", "", output.doc))
+        doc = _cell(output.doc.removesuffix("; of the inputs' shape and dtype"))
         lines.append(f"| `{output.name}` | {doc} | {first[output.name]} |")
     example = ", ".join(f"{each} {json.dumps(value)}" for each, value in operation.example.params.items())
     lines += ["", f"Example: {example or 'the defaults'}.\n"]
@@ -84,8 +75,6 @@ def _cell(text: str) -> str:
 
 def _formula(name: str) -> list[str]:
     """What an indicator computes, as its declaration says it."""
-    if name not in INDICATORS:
-        return ["Formula: [with its conventions](../../kernels/indicators/README.md#formulas).\n"]
     build = INDICATORS[name].build
     place = Path(inspect.getfile(build)).name
     lines = textwrap.dedent(inspect.getsource(build)).splitlines()
@@ -141,7 +130,7 @@ TABLES: dict[str, Callable[[], str]] = {"indicators": _indicators, "expressions"
 def counted(readme: str) -> str:
     """The README with the numbers of indicators and of TA-Lib's functions made anew."""
     functions = {twin.function for operation in OPERATIONS.values() for twin in operation.same_as}
-    readme = re.sub(r"\| \d+ more: `macd`", f"| {len(DECLARED)} more: `macd`", readme)
+    readme = re.sub(r"\| \d+ more: `macd`", f"| {sum(bool(each.counted_as) for each in DECLARED)} more: `macd`", readme)
     return re.sub(r"\d+ of its 201 functions", f"{len(functions)} of its 201 functions", readme)
 
 

@@ -6,7 +6,6 @@ from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
 from warpdesk_server.kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE
 from warpdesk_server.kernels.indicators.declared import DECLARED
 from warpdesk_server.kernels.indicators.expression import EXPRESSION
-from warpdesk_server.kernels.indicators.spec import BOLLINGER, EMA, RSI, SMA
 from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from warpdesk_server.kernels.operation import Operation
@@ -16,10 +15,6 @@ from warpdesk_server.kernels.vector.spec import OPERATIONS as VECTOR
 
 _ALL: tuple[Operation, ...] = (
     MATMUL,
-    SMA,
-    EMA,
-    RSI,
-    BOLLINGER,
     *DECLARED,
     EXPRESSION,
     BARS,

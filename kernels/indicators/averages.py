@@ -19,6 +19,65 @@ _UPPER, _MIDDLE, _LOWER = "the upper band", "the middle", "the lower band"
 
 
 @indicator(
+    "Simple moving average: the mean of the last `period` prices.",
+    sma=_AVERAGE,
+    same_as=[talib("SMA", period="timeperiod"), talib("MA", period="timeperiod")],
+    example={"period": 10},
+    oldest=True,
+)
+def sma(close: Node, *, period: Bars) -> Outputs:
+    return a.mean(close, period)
+
+
+@indicator(
+    "Exponential moving average: e <- e + alpha (close - e), alpha = 2 / (period + 1).",
+    ema=_AVERAGE,
+    same_as=[talib("EMA", period="timeperiod", fixed={"convention": "talib"})],
+    example={"period": 10},
+    oldest=True,
+)
+def ema(
+    close: Node,
+    *,
+    period: Bars,
+    convention: Annotated[
+        Literal["talib", "tradingview"],
+        Field(
+            description="talib: the first number, at bar `period` - 1 counted from 0, is the mean of the first "
+            "`period` prices. tradingview: it is the first price, at bar 0.",
+        ),
+    ] = "talib",
+) -> Outputs:
+    return a.ema(close, period, convention)
+
+
+@indicator(
+    "Bollinger bands: mean and `width` population standard deviations around it.",
+    upper="middle + width * deviation",
+    middle="mean of the last `period` prices: the sma, byte for byte",
+    lower="middle - width * deviation",
+    same_as=[
+        talib(
+            "BBANDS",
+            period="timeperiod",
+            width=("nbdevup", "nbdevdn"),
+            outputs=("upperband", "middleband", "lowerband"),
+        )
+    ],
+    oldest=True,
+)
+def bollinger(
+    close: Node,
+    *,
+    period: Bars = 20,
+    width: Annotated[
+        float, Field(gt=0, le=1e6, description="standard deviations (ddof = 0) between mean and band")
+    ] = 2.0,
+) -> Outputs:
+    return a.bands(close, period, width)
+
+
+@indicator(
     "Wilder's average: alpha = 1 / period, from the mean of the first `period` prices (Wilder 1978).",
     rma=_AVERAGE,
     same_as=[talib("RMA", period="timeperiod")],

@@ -1,6 +1,6 @@
 """Example bars of the indicators: the first 48 daily bars of TA-Lib's regression tests (BSD-3), with their volumes.
 
-TA-Lib/ta-lib, src/tools/ta_regtest/test_data.c.
+TA-Lib/ta-lib, src/tools/ta_regtest/test_data.c. The prices of `sma`, `ema`, `rsi` and `bollinger` are StockCharts'.
 """
 
 OPEN = [
@@ -33,11 +33,19 @@ VOLUME = [
     5237500, 7404100, 4798400, 4372800, 3872300, 10750800, 5804800, 3785500, 5014800, 3507700, 4298800, 4842500,
 ]  # fmt: skip
 
+# StockCharts ChartSchool, worked spreadsheet "cs-rsi.xls": 33 closes of QQQQ.
+PRICES = [
+    44.3389, 44.0902, 44.1497, 43.6124, 44.3278, 44.8264, 45.0955, 45.4245, 45.8433, 46.0826, 45.8931,
+    46.0328, 45.6140, 46.2820, 46.2820, 46.0028, 46.0328, 46.4116, 46.2222, 45.6439, 46.2122, 46.2521,
+    45.7137, 46.4515, 45.7835, 45.3548, 44.0288, 44.1783, 44.2181, 44.5672, 43.4205, 42.6628, 43.1314,
+]  # fmt: skip
+
 BARS: dict[str, list[float]] = {
     "open": OPEN,
     "high": HIGH,
     "low": LOW,
     "close": CLOSE,
+    "prices": PRICES,
     "benchmark": OPEN,
     "volume": [float(volume) for volume in VOLUME],
     "session": [float(bar // 10) for bar in range(48)],

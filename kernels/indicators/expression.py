@@ -87,18 +87,6 @@ def _window(build: Callable[..., Node], params: type[Params] = _PERIOD) -> _Func
     return _Function(("of",), params, build)
 
 
-def _indicator(build: Callable[..., Node], params: type[Params]) -> _Function:
-    return _Function(("close",), params, build, own=True)
-
-
-def _flat(value: Any) -> float:  # always the same NaN object, so that equal nodes are found equal
-    return math.nan if value == "nan" else float(value)
-
-
-def _band(name: str) -> Callable[..., Node]:
-    return lambda close, period, width: a.bands(close, period, width)[name]
-
-
 _FUNCTIONS: dict[str, _Function] = {
     "add": _two(lambda x, y: x + y),
     "sub": _two(lambda x, y: x - y),
@@ -133,21 +121,12 @@ _FUNCTIONS: dict[str, _Function] = {
     "latch": _Function(("value", "when"), None, lambda value, when: a.latch(value, a.where(when, 1, 0))),
     "lag": _Function(("of",), _LAG, lambda of, bars: a.lag(of, bars)),
     "change": _Function(("of",), _LAG, lambda of, bars: a.change(of, bars)),
-    "sma": _indicator(a.mean, spec.Sma),
-    "ema": _indicator(a.ema, spec.Ema),
     "sum": _window(a.sum_over),
     "std": _window(a.deviation),
     "highest": _window(a.highest),
     "lowest": _window(a.lowest),
     "since_highest": _window(a.since_highest),
     "since_lowest": _window(a.since_lowest),
-    "rsi": _indicator(
-        lambda close, period, convention, flat: a.strength(close, period, convention, _flat(flat)),
-        spec.Rsi,
-    ),
-    "bollinger.upper": _indicator(_band("upper"), spec.Bollinger),
-    "bollinger.middle": _indicator(_band("middle"), spec.Bollinger),
-    "bollinger.lower": _indicator(_band("lower"), spec.Bollinger),
 }
 
 
@@ -160,7 +139,7 @@ def _picked(name: str, output: str) -> Callable[..., Node]:
 
 
 for _name, _declared in INDICATORS.items():
-    _series = tuple(each.name for each in _declared.operation.inputs)
+    _series = tuple(each.shown for each in _declared.operation.inputs)
     for _output in _declared.operation.outputs:
         _alone = len(_declared.operation.outputs) == 1
         _FUNCTIONS.setdefault(
@@ -175,7 +154,7 @@ def own_functions() -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
     return [
         (
             name,
-            (*each.args, "of") if each.own else each.args,
+            each.args,
             {
                 field: ... if info.is_required() else info.default
                 for field, info in (each.params.model_fields.items() if each.params else ())

@@ -60,10 +60,3 @@ def reopen_gaps(result: NDArray[Any], prices: NDArray[Any], policy: NanPolicy) -
     for row, where, out in zip(result, present, spread, strict=True):
         out[where] = row[: np.count_nonzero(where)]
     return spread
-
-
-def count_prices_before(row: NDArray[Any], bar: int, most: int) -> int:
-    """The number of bars with a price since the last gap before a bar of a row, at most `most` + 1."""
-    missing = np.flatnonzero(np.isnan(row[max(0, bar - most - 1) : bar]))
-    count = min(bar, most + 1)
-    return count - 1 - int(missing[-1]) if missing.size else count

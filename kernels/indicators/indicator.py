@@ -69,23 +69,24 @@ class Indicator:
     def graph(self, params: Any) -> dict[str, Node]:
         """The outputs' nodes. Raises InvalidRequest for parameters that do not fit each other."""
         given = {name: value for name, value in params if name != "nan_policy"}
-        built = self.build(*(algebra.series(each.name) for each in self.operation.inputs), **given)
+        built = self.build(*(algebra.series(each.shown) for each in self.operation.inputs), **given)
         names = [output.name for output in self.operation.outputs]
         found = built if isinstance(built, dict) else {names[0]: built}
         if list(found) != names:
             raise TypeError(f"{self.name} returned {', '.join(found)} and declares {', '.join(names)}")
         return found
 
+    def given(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of a call, which has some in their order and others by either of their names, as the program
+        names them."""
+        own = {each.name: each.shown for each in self.operation.inputs}
+        return dict(zip(own.values(), arrays, strict=False)) | {own.get(name, name): named[name] for name in named}
+
     def program(self, params: Any, itemsize: int) -> Program:
         return _program(self.name, json.dumps(params.model_dump(exclude={"nan_policy"}), sort_keys=True), itemsize)
 
 
 INDICATORS: dict[str, Indicator] = {}
-
-
-def program_of(name: str, params: Any, dtype: Any) -> Program:
-    """The program of an operation with these parameters, for inputs of a dtype ("float64")."""
-    return INDICATORS[name].program(params, ITEMSIZE[str(dtype)])
 
 
 @lru_cache(maxsize=256)
@@ -122,16 +123,27 @@ def talib(function: str, **options: Any) -> Twin:
 
 
 def indicator(
-    summary: str, *, same_as: Sequence[Twin] = (), example: Mapping[str, Any] | None = None, **outputs: str
+    summary: str,
+    *,
+    same_as: Sequence[Twin] = (),
+    example: Mapping[str, Any] | None = None,
+    variants: Sequence[Mapping[str, Any]] = (),
+    oldest: bool = False,
+    **outputs: str,
 ) -> Callable[[Callable[..., Outputs]], Callable[..., Outputs]]:
-    """Declare the indicator that a function builds; `outputs` says what each output is."""
+    """Declare the indicator that a function builds; `outputs` says what each output is.
+
+    `variants` are parameters beside the example's with which it has loops that no other example has.
+    One of the `oldest` is counted by itself, and in records its `close` is `prices`.
+    """
 
     def declare(build: Callable[..., Outputs]) -> Callable[..., Outputs]:
         name, signature = build.__name__, inspect.signature(build)
         hints = get_type_hints(build, include_extras=True)
         inputs = tuple(
-            Input(each.name, f"{INPUTS.get(each.name, 'no known input')}, shape (time) or (assets, time), oldest first",
-                  ("float64", "float32"), (1, 2), nan=True)
+            Input("prices" if oldest else each.name,
+                  f"{INPUTS.get(each.name, 'no known input')}, shape (time) or (assets, time), oldest first",
+                  ("float64", "float32"), (1, 2), nan=True, renamed=each.name if oldest else "")
             for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
         )  # fmt: skip
         fields: dict[str, Any] = {
@@ -142,6 +154,7 @@ def indicator(
         if name in INDICATORS:
             raise TypeError(f"{name} is declared twice")
         _require_whole(name, inputs, fields, tuple(outputs), example or {})
+        bars = {each.name: {"data": BARS[each.name][:_EXAMPLE_BARS], "dtype": "float64"} for each in inputs}
         model = create_model(_title(name), __base__=Params, **fields, nan_policy=(spec.Gaps, "window"))
         operation = Operation(
             name=name,
@@ -152,18 +165,16 @@ def indicator(
             params=model,
             inputs=inputs,
             outputs=tuple(Output(each, f"{doc}; of the inputs' shape and dtype") for each, doc in outputs.items()),
-            example=Example(
-                dict(example or {}),
-                {each.name: {"data": BARS[each.name][:_EXAMPLE_BARS], "dtype": "float64"} for each in inputs},
-            ),
+            example=Example(dict(example or {}), bars),
+            variants=tuple(Example({**(example or {}), **variant}, bars) for variant in variants),
             cost=lambda params, infos: cost_of(
                 INDICATORS[name].program(params, itemsize_of(infos)), params.nan_policy, infos
             ),
             grid=lambda params, infos: grid_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
             check=lambda params, infos: _check(name, params, infos),
             batching=spec.BATCHING,
-            counted_as="indicator",
-            same_as=tuple(twin.of([each.name for each in inputs], tuple(outputs)) for twin in same_as),
+            counted_as="" if oldest else "indicator",
+            same_as=tuple(twin.of([each.shown for each in inputs], tuple(outputs)) for twin in same_as),
         )
         INDICATORS[name] = Indicator(name, build, operation)
         return build
@@ -179,7 +190,7 @@ def _require_whole(
     example: Mapping[str, Any],
 ) -> None:
     """Raise TypeError for a declaration that lacks something, with what it lacks."""
-    if unknown := [each.name for each in inputs if each.name not in INPUTS]:
+    if unknown := [each.shown for each in inputs if each.shown not in INPUTS]:
         raise TypeError(f"{name}: there is no input {', '.join(unknown)}; there are {', '.join(INPUTS)}")
     if not inputs or not outputs:
         raise TypeError(f"{name} needs an input (a positional parameter) and a description of each output")
@@ -208,7 +219,8 @@ def _described(name: str, hint: Any) -> Any:
     if name not in _PARAMS:
         return hint
     description, sweep = _PARAMS[name]
-    return Annotated[hint, Field(description=description, examples=sweep)]
+    own = FieldInfo.from_annotation(hint).description
+    return Annotated[hint, Field(description=own or description, examples=sweep)]
 
 
 def _sizes(infos: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:
@@ -238,12 +250,18 @@ def require_alike(params: Any, infos: Mapping[str, ArrayInfo]) -> None:
 def _check(name: str, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
     require_alike(params, infos)
     first_name, first = next(iter(infos.items()))
-    needed = 1 + max(INDICATORS[name].program(params, ITEMSIZE[first.dtype]).first.values())
-    if needed > first.shape[-1]:
-        raise refuse(
-            f"/inputs/{first_name}", f"{name} with these parameters needs {needed} bars, got {first.shape[-1]}"
-        )
-    require_little_work(INDICATORS[name].program(params, ITEMSIZE[first.dtype]), infos)
+    program = INDICATORS[name].program(params, ITEMSIZE[first.dtype])
+    needed, got = 1 + max(program.first.values()), first.shape[-1]
+    if needed > got:
+        lengths = {
+            each: getattr(params, each) for each, field in type(params).model_fields.items() if field.annotation is int
+        }
+        at = f"/params/{next(iter(lengths))}" if len(lengths) == 1 else f"/inputs/{first_name}"
+        who = ", ".join(f"{each} {value}" for each, value in lengths.items()) or name
+        needs = "need" if len(lengths) > 1 else "needs"
+        what = "prices" if program.inputs == ("close",) else "bars"
+        raise refuse(at, f"{who} {needs} at least {needed} {what}, got {got}")
+    require_little_work(program, infos)
 
 
 def require_little_work(program: Program, infos: Mapping[str, ArrayInfo]) -> None:
@@ -286,12 +304,14 @@ def _table(step: Step, rows: int, time: int, itemsize: int) -> int:
 
 
 def cost_of(program: Program, policy: spec.NanPolicy, infos: Mapping[str, ArrayInfo]) -> Cost:
-    """The cost of a program: inputs, outputs, scratch memory of spec.CORES cores, and what a chunk needs on a GPU."""
+    """The cost of a program: inputs, outputs, what closing gaps takes, scratch memory of spec.CORES cores, and what a
+    chunk needs on a GPU."""
     rows, time, itemsize = _sizes(infos)
-    gaps = spec.gap_bytes(policy, len(program.inputs), rows, time, itemsize)
-    grid = grid_of(program, infos)
-    host = (len(program.inputs) + len(program.outputs)) * rows * time * itemsize
-    scratch = spec.scratch_bytes(program, rows, time, itemsize)
+    inputs, grid = len(program.inputs), grid_of(program, infos)
+    host = (inputs + len(program.outputs)) * rows * time * itemsize
+    # Inputs without gaps, and what is made on the way.
+    gaps = rows * time * {"skip": (inputs + 3) * itemsize + 2, "ffill": inputs * itemsize + 18}.get(policy, 0)
+    scratch = min(spec.CORES, rows * -(-time // TILE)) * program.kept * itemsize
     return Cost(bytes=host + gaps + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work))
 
 

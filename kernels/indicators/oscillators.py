@@ -1,5 +1,6 @@
 """Declared indicators: momentum and oscillators."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -8,6 +9,7 @@ from warpdesk_server.kernels.indicators import algebra as a
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.indicator import Bars, Outputs, TwoBars, indicator, require_below, talib
 from warpdesk_server.kernels.indicators.volatility import range_of
+from warpdesk_server.kernels.params import EXACT
 from warpdesk_server.kernels.problems import refuse
 
 Start = Annotated[
@@ -21,6 +23,39 @@ Start = Annotated[
 Average = Annotated[Literal["ema", "sma"], Field(description="exponential or simple averages")]
 
 _MACD = ("macd", "macdsignal", "macdhist")
+
+
+@indicator(
+    "Relative strength index: 100 gains / (gains + losses), both averaged by the convention (Wilder 1978).",
+    rsi="the index",
+    same_as=[talib("RSI", period="timeperiod", fixed={"convention": "talib", "flat": 0})],
+    example={"period": 14},
+    variants=[{"convention": "cutler"}],
+    oldest=True,
+)
+def rsi(
+    close: Node,
+    *,
+    # With one bar an RSI could only say 0, 50 or 100; TA-Lib asks for two as well.
+    period: Annotated[TwoBars, Field(description="changes in the average; 14 is customary")],
+    convention: Annotated[
+        Literal["talib", "tradingview", "cutler", "ema"],
+        Field(
+            description="talib, tradingview: Wilder's smoothing, seeded by the mean of the first `period` changes. "
+            "cutler: simple means of the last `period` gains and losses. "
+            "ema: alpha = 2 / (period + 1), seeded by the first change."
+        ),
+    ] = "talib",
+    flat: Annotated[
+        Literal[0, 50, 100, "nan"],
+        Field(
+            description="the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan"
+        ),
+        EXACT,
+    ] = 50,
+) -> Outputs:
+    # The same NaN object each time, so that equal nodes are found equal.
+    return a.strength(close, period, convention, math.nan if flat == "nan" else flat)
 
 
 def _averages(x: Node, fast: int, slow: int, kind: str, convention: str = "plain") -> tuple[Node, Node]:

@@ -11,10 +11,9 @@ import numpy as np
 from warpdesk_server.kernels.indicators import recurrence_gpu, windows_gpu
 from warpdesk_server.kernels.indicators.plan import LONGEST_PAIR, MAPS, SUMS, Operand, Program, Step, bars_read
 from warpdesk_server.kernels.indicators.recurrence import SEGMENTS
-from warpdesk_server.kernels.indicators.recurrence_gpu import Place
 from warpdesk_server.kernels.indicators.series import Series
 from warpdesk_server.kernels.indicators.stages import GLOBAL, Stage, Stages, stages
-from warpdesk_server.kernels.indicators.windows import WHOLE, share
+from warpdesk_server.kernels.indicators.windows import share
 
 _THREADS = 256
 _LEAST_BARS = 256  # that a warp shows of a row, so that it has not mostly bars before them to order
@@ -30,15 +29,19 @@ class _Run:
     def __init__(self, program: Program, plan: Stages, like: Series) -> None:
         self._program, self._plan, self._like = program, plan, like
         self._register = dict(plan.inputs)
+        self._given: dict[int, Any] = {}  # inputs, where they lie
         self._file = like.empty(plan.registers * like.size)
         self._constants = like.device.to_device(np.array([*program.constants, 0.0], like.dtype))
 
     def run(self, given: Mapping[str, Series]) -> list[Any]:
         size = np.int64(self._like.size)
-        for index in self._plan.inputs:
-            blocks = -(-self._like.size // _THREADS)
-            prices = given[self._program.steps[index].name].prices
-            self._like.launch("map.cu", "place", blocks, _THREADS, prices, size, self._at(index))
+        for index, step in enumerate(self._program.steps):
+            if step.op != "input":
+                continue
+            prices = self._given[index] = given[step.name].prices
+            if index in self._plan.inputs:
+                blocks = -(-self._like.size // _THREADS)
+                self._like.launch("map.cu", "place", blocks, _THREADS, prices, size, self._placed(index))
         for stage in self._plan.stages:
             self._register |= stage.registers
             if stage.locals:
@@ -48,6 +51,9 @@ class _Run:
         return [self._at(operand.at) for _, operand in self._program.outputs]
 
     def _at(self, step: int) -> Any:
+        return self._given[step] if step in self._given else self._placed(step)
+
+    def _placed(self, step: int) -> Any:
         size, register = self._like.size, self._register[step]
         return self._file[register * size : (register + 1) * size]
 
@@ -103,15 +109,15 @@ class _Run:
         elif step.op == "pair":
             self._pair(series, step, out)
         elif step.op == "mean":
-            windows_gpu.means(series, int(step.values[0]), WHOLE, out)
+            windows_gpu.means(series, int(step.values[0]), out)
         elif step.op == "deviation":
             windows_gpu.deviations(series, int(step.values[0]), out)
         elif step.op == "cutler":
-            windows_gpu.cutler(series, int(step.values[0]), step.values[1], WHOLE, out)
+            windows_gpu.cutler(series, int(step.values[0]), step.values[1], out)
         elif step.op == "follow":
-            recurrence_gpu.averages(series, step.law, Place(), out)
+            recurrence_gpu.averages(series, step.law, out)
         else:
-            recurrence_gpu.strengths(series, step.law, step.values[-1], Place(), out)
+            recurrence_gpu.strengths(series, step.law, step.values[-1], out)
 
     def _over_bars(self, series: Series, step: Step, out: Any) -> None:
         weights = series.device.to_device(np.array(step.values, series.dtype))

@@ -21,19 +21,14 @@
 // and a block for itself: tickets let them wait for each other however few are resident. How many short rows share a
 // block, of up to 192 threads, is free; recurrence_gpu.py lets the device choose.
 //
-// Rows may be cut in time. Then there is one row, `lead` is 1 if the bar before the first is there, `first` the number of
-// its first tile, `halo` the tiles at its front that are only reduced, `counted` the bars since a gap before it, and, where
-// `look_back` is 0, `before` the state there, which `after` continues: (y; factor and offsets of the groups of this span; the
-// same of the tiles of this group). An RSI to be repeated from before the cut is left as HOLD.
-//
 // Bytes per bar in float64: 16, one read and one write, and 36 (EMA) or 44 (RSI) per tile for what is published: 0.1 %.
 // Operations per bar in float64: twice 3 (EMA); twice 7, a division and 6 (RSI), 30 to 35 instructions. An H200 has time for
 // some 60 while it moves 16 bytes. So memory bandwidth is the limit. Shared memory: 18 KiB (EMA), 18.5 KiB (RSI) per tile,
 // which leaves room for 11 blocks on a multiprocessor of an H200. Registers in float64: RSI is bound to what 11 blocks have, 80
 // per thread (the bounds say it for blocks of 192 threads, which have three tiles' share); EMA to 112, of which it takes up to
-// 91: on some GPUs it spills where it is bound to fewer. 20,480 bars are 11 microseconds of the multiprocessor's share of
+// 84: on some GPUs it spills where it is bound to fewer. 20,480 bars are 11 microseconds of the multiprocessor's share of
 // the memory's rate, which may pass between reading a tile and writing it before waiting costs bandwidth. float32 takes half
-// the shared memory; RSI is bound to 64 registers, enough for 16 blocks, since without a bound it spills on some GPUs.
+// the shared memory; both are bound to 64 registers, enough for 16 blocks, since without a bound they spill on some GPUs.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -124,13 +119,13 @@ template <i32 K> struct Space {
 struct Rows {
     const REAL* prices;
     REAL* out;
-    i64 rows, time, tiles, first;
-    i32 lead, packed, width, halo, counted, look_back;
+    i64 rows, time, tiles;
+    i32 packed, width, look_back;
 };
 
 struct Board {
     u32* flags;  // all 0 at first
-    REAL *tables, *before, *after;
+    REAL* tables;
     i64 groups, spans;  // of a row
 };
 
@@ -235,10 +230,9 @@ __device__ __forceinline__ bool is_full(const Rows& in, i64 start) { return in.p
 // Load the tile of each row of this block, row after row of `width` segments, and return whether a price is missing.
 template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i64 start, Space<K>& space) {
     i32 s = (i32)threadIdx.x, threads = (i32)blockDim.x;
-    i64 length = in.lead + in.time;
-    const REAL* here = in.prices + row * length + in.lead + start;
+    const REAL* here = in.prices + row * in.time + start;
     bool missing = false, full = is_full(in, start);
-    if (s == 0) space.x[0] = start > 0 || in.lead ? here[-1] : (REAL)0;
+    if (s == 0) space.x[0] = start > 0 ? here[-1] : (REAL)0;
     for (i32 i = 0; i < SEGMENT; i += 8) {
         REAL part[8];
         if (full) {
@@ -249,7 +243,7 @@ template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i
             for (i32 e = 0; e < 8; ++e) {
                 i32 own;
                 i64 bar;
-                part[e] = place(in, row, start, i + e, own, bar) ? in.prices[(row + own) * length + in.lead + bar] : (REAL)0;
+                part[e] = place(in, row, start, i + e, own, bar) ? in.prices[(row + own) * in.time + bar] : (REAL)0;
             }
         }
 #pragma unroll
@@ -266,8 +260,7 @@ template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i
 
 template <i32 K> __device__ __forceinline__ void store(const Rows& in, i64 row, i64 start, const Space<K>& space) {
     i32 s = (i32)threadIdx.x;
-    i64 skipped = (i64)in.halo * TILE, length = in.time - skipped;
-    REAL* here = in.out + row * length + start - skipped;
+    REAL* here = in.out + row * in.time + start;
     if (is_full(in, start)) {
 #pragma unroll 8
         for (i32 i = 0; i < SEGMENT; ++i) here[i * SEGMENTS + s] = space.x[slot(i * SEGMENTS + s + 1)];
@@ -277,7 +270,7 @@ template <i32 K> __device__ __forceinline__ void store(const Rows& in, i64 row, 
         i32 own;
         i64 bar;
         if (place(in, row, start, i, own, bar))
-            in.out[(row + own) * length + bar - skipped] = space.x[slot(i * (i32)blockDim.x + s + 1)];
+            in.out[(row + own) * in.time + bar] = space.x[slot(i * (i32)blockDim.x + s + 1)];
     }
 }
 
@@ -296,10 +289,7 @@ __device__ __forceinline__ i32 count_before_tile(const Rows& in, u32* gaps, i64 
     if (s < reach) space.marks[s] = wait_for_mark(gaps + task - 1 - s);
     if (reach) __syncthreads();
     for (; i < reach && space.marks[i] == 1; ++i) count += TILE;
-    if (i < reach)
-        count += (i32)space.marks[i] - 2;
-    else if (reach == tile)
-        count += in.counted;
+    if (i < reach) count += (i32)space.marks[i] - 2;
     return at_most(count, settled + 1);
 }
 
@@ -313,6 +303,7 @@ __device__ __forceinline__ Map<K> compose_published(Map<K> map, i32 count, const
         near.put(threadIdx.x, maps.get(from + threadIdx.x));
     }
     __syncthreads();
+#pragma unroll 1  // or RSI spills
     for (i32 i = 0; i < count; ++i) map = composed(map, near.get(i));
     return map;
 }
@@ -321,62 +312,43 @@ __device__ __forceinline__ Map<K> compose_published(Map<K> map, i32 count, const
 template <i32 K>
 __device__ __forceinline__ void long_memory(const Rows& in, const Board& board, const u32* ready, Maps<K> tile_maps, i64 row,
                                             i64 task, i64 tile, const Map<K>& whole, Maps<K> near, REAL* state) {
-    i64 groups = in.rows * board.groups, spans = in.rows * board.spans, at = in.first + tile;
+    i64 groups = in.rows * board.groups, spans = in.rows * board.spans;
     u32 *group_ready = board.flags + 1 + 3 * in.rows * in.tiles, *span_ready = group_ready + groups;
     Maps<K> group_maps = {tile_maps.at + (2 + K) * in.rows * in.tiles, groups};
     REAL* span_states = group_maps.at + (1 + K) * groups;
-    i64 group = row * board.groups + at / GROUP - in.first / GROUP;
-    i64 span = row * board.spans + at / (GROUP * GROUP) - in.first / (GROUP * GROUP);
-    i32 in_group = (i32)(at % GROUP), in_span = (i32)(at / GROUP % GROUP);
-    bool last = (i32)threadIdx.x == 0;
+    i64 group = row * board.groups + tile / GROUP, span = row * board.spans + tile / (GROUP * GROUP);
+    i32 in_group = (i32)(tile % GROUP), in_span = (i32)(tile / GROUP % GROUP);
+    bool last = (i32)threadIdx.x == 0, begun = tile >= GROUP * GROUP;
 
-    i32 known = at_most(tile, in_group);
-    Map<K> tiles = known < in_group ? Maps<K>{board.before + K + (1 + K), 1}.get(0) : identity<K>();
-    tiles = compose_published(tiles, known, ready, tile_maps, task - known, near);
+    Map<K> tiles = compose_published(identity<K>(), in_group, ready, tile_maps, task - in_group, near);
     Map<K> through = composed(tiles, whole);
     if (last && in_group == GROUP - 1) {
         group_maps.put(group, through);
         store_release(group_ready + group, 1u);
     }
-    known = at_most(group - row * board.groups, in_span);
-    Map<K> over = known < in_span ? Maps<K>{board.before + K, 1}.get(0) : identity<K>();
-    over = compose_published(over, known, group_ready, group_maps, group - known, near);
-    bool begun = span > row * board.spans;
+    Map<K> over = compose_published(identity<K>(), in_span, group_ready, group_maps, group - in_span, near);
     if (begun) wait_for(span_ready + span);
     REAL y[K];
     for (i32 k = 0; k < K; ++k) {
-        y[k] = begun ? span_states[k * spans + span] : board.before[k];
+        y[k] = 0;
+        if (begun) y[k] = span_states[k * spans + span];
         state[k] = tiles.b[k] + tiles.a * (over.b[k] + over.a * y[k]);
     }
-    if (in_group == GROUP - 1) {
-        tiles = identity<K>();
+    if (last && in_group == GROUP - 1 && in_span == GROUP - 1 && tile + 1 < in.tiles) {
         over = composed(over, through);
-        if (in_span == GROUP - 1) {
-            for (i32 k = 0; k < K; ++k) y[k] = over.b[k] + over.a * y[k];
-            over = identity<K>();
-            if (last && tile + 1 < in.tiles) {
-                for (i32 k = 0; k < K; ++k) span_states[k * spans + span + 1] = y[k];
-                store_release(span_ready + span + 1, 1u);
-            }
-        }
-    } else {
-        tiles = through;
-    }
-    if (last && in.rows == 1 && tile + 1 == in.tiles) {
-        for (i32 k = 0; k < K; ++k) board.after[k] = y[k];
-        Maps<K>{board.after + K, 1}.put(0, over);
-        Maps<K>{board.after + K + (1 + K), 1}.put(0, tiles);
+        for (i32 k = 0; k < K; ++k) span_states[k * spans + span + 1] = over.b[k] + over.a * y[k];
+        store_release(span_ready + span + 1, 1u);
     }
 }
 
-// The last RSI known before a tile that begins without one: `flat` at the start of a row, HOLD where the row was cut.
+// The last RSI known before a tile that begins without one: `flat` at the start of a row.
 template <i32 K>
 __device__ __forceinline__ REAL held_before(const Rows& in, const u32* ended, const REAL* ends, i64 task, i64 tile, REAL flat,
                                             Space<K>& space) {
     i32 s = (i32)threadIdx.x;
-    for (i64 back = 1; tile - back >= in.halo; back += SEGMENTS) {
+    for (i64 back = 1; tile - back >= 0; back += SEGMENTS) {
         i64 other = tile - back - s;
-        bool known = other >= in.halo && wait_for(ended + task - back - s) == 2;
+        bool known = other >= 0 && wait_for(ended + task - back - s) == 2;
         __syncthreads();
         space.marks[s] = known;
         space.maps[s] = known ? ends[task - back - s] : HOLD;
@@ -384,7 +356,7 @@ __device__ __forceinline__ REAL held_before(const Rows& in, const u32* ended, co
         for (i32 i = 0; i < SEGMENTS; ++i)
             if (space.marks[i]) return space.maps[i];
     }
-    return in.first + in.halo == 0 ? flat : HOLD;
+    return flat;
 }
 
 // Repeat the last RSI where gains and losses have decayed to nothing, in the rows of a block or in a tile.
@@ -403,7 +375,7 @@ __device__ __forceinline__ void hold(const Rows& in, const Board& board, i64 tas
     }
     if (!any) return;
     REAL earlier = flat;
-    if (tile > 0 || in.first > 0) {  // a tile of one row
+    if (tile > 0) {  // of one row
         bool asks = space.x[slot(1)] == HOLD, all = asks;
         if (asks) earlier = held_before(in, ended, ends, task, tile, flat, space);
         for (i32 j = TILE; all && j > 1; --j) all = space.x[slot(j)] == HOLD;
@@ -478,14 +450,13 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
         tile_maps.put(task, map);
         store_release(ready + task, 1u);
     }
-    if (tile < in.halo) return;
 
     __syncthreads();
     Map<K> earlier = lane > 0 ? near.get(s - 1) : identity<K>(), state = identity<K>();
     if (in.look_back > 0) {
         i32 known = at_most(tile, in.look_back);
         if (known) state = compose_published(state, known, ready, tile_maps, task - known, near);
-    } else if (tile > 0 || in.first > 0 || in.rows == 1) {
+    } else if (tile > 0) {
         Map<K> whole = near.get((i64)blockDim.x - 1);
         long_memory(in, board, ready, tile_maps, row, task, tile, whole, near, state.b);
     }
@@ -511,24 +482,24 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
     store(in, row, start, space);
 }
 
-extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 3 : 0)
-ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
-    i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
+extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 3 : 5)
+ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i32 packed, i32 width, i32 look_back, i64 groups, i64 spans,
+    u32* flags, REAL* tables, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan, i32 begins) {
     extern __shared__ REAL shared[];
     Space<1> space(shared);
-    Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
-    Board board = {flags, tables, before, after, groups, spans};
+    Rows in = {prices, out, rows, time, tiles, packed, width, look_back};
+    Board board = {flags, tables, groups, spans};
     run(Ema{beta, decay, warm, valid, settled, begins, nan}, in, board, space);
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 4 : 5)
-rsi(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
-    i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
+rsi(const REAL* prices, i64 rows, i64 time, i64 tiles, i32 packed, i32 width, i32 look_back, i64 groups, i64 spans,
+    u32* flags, REAL* tables, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan, REAL weight, REAL tiny, REAL flat) {
     extern __shared__ REAL shared[];
     Space<2> space(shared);
-    Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
-    Board board = {flags, tables, before, after, groups, spans};
+    Rows in = {prices, out, rows, time, tiles, packed, width, look_back};
+    Board board = {flags, tables, groups, spans};
     run(Rsi{beta, decay, weight, warm, valid, settled, nan, tiny, flat}, in, board, space);
 }

@@ -13,7 +13,7 @@ _HERE = Path(__file__).parent
 _REAL = {8: "f64", 4: "f32"}
 SOURCES: tuple[Source, ...] = tuple(
     Source(_HERE / file, {"REAL": real})
-    for file in ("windows.cu", "recurrence.cu", "gaps.cu", "map.cu", "scan.cu", "machine.cu", "order.cu", "pair.cu")
+    for file in ("windows.cu", "recurrence.cu", "map.cu", "scan.cu", "machine.cu", "order.cu", "pair.cu")
     for real in _REAL.values()
 )
 

@@ -45,7 +45,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """All stages of a program in order, and how many registers of device memory they need at most at a time."""
+    """All stages of a program in order, and how many registers of device memory they need at most at a time.
+
+    `inputs` has the registers of inputs that arithmetic reads; loops read others where they lie.
+    """
 
     inputs: Mapping[int, int]
     stages: tuple[Stage, ...]
@@ -75,12 +78,13 @@ def stages(program: Program, itemsize: int) -> Stages:
             register[step], used = used, used + 1
         return register[step]
 
-    inputs = {index: taken(index) for index, step in enumerate(program.steps) if step.op == "input"}
+    read = {arg.at for step in program.steps if step.is_map for arg in step.args}
+    inputs = {index: taken(index) for index, step in enumerate(program.steps) if step.op == "input" and index in read}
     found = []
     for number, steps in enumerate(cut):
         left = {step: taken(step) for step in steps if step in last}
         found.append(_stage(program, steps, left, itemsize))
-        free += [register[step] for step, end in last.items() if end == number]
+        free += [register[step] for step, end in last.items() if end == number and step in register]
     return Stages(inputs, tuple(found), used)
 
 

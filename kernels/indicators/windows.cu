@@ -1,14 +1,13 @@
-// Moving averages, Bollinger bands, Cutler's RSI at a cost that does not grow with the window (mathematics: windows.py).
+// Means, deviations and Cutler's RSI of windows at a cost that does not grow with the window (mathematics: windows.py).
 //
-// Prices are (rows, time), row by row; the first column is bar `origin` of its row, and numbers are written for the columns
-// after the first `halo`, (rows, time - halo). A row is cut into blocks of `period` bars, a block into eights, and
+// Prices and results are (rows, time), row by row. A row is cut into blocks of `period` bars, a block into eights, and
 //
 //   sum of a window = S[k] of the block before + P[k] of its own,  each ((h + g) + e) + scan within the eight,
 //
 // with e over the eights of a group of 16, g over the groups of 16 groups (2,048 bars), h over the rest.
 //
 // *_short  up to 12 bars: a thread has 8 bars and the 12 before them in registers and adds bar by bar.
-// sma, bollinger, cutler  up to 2,048 bars: a block of threads has as many blocks of bars as it has threads for their eights,
+// sma, deviation, cutler  up to 2,048 bars: a block of threads has as many blocks of bars as it has threads for their eights,
 //          and the block before them, in shared memory. A thread sums an eight of P and the eight of S with the same k; e and
 //          g come from the others' sums in shared memory, added in the order above by every thread that needs them, which
 //          neighbours read at the same time; then it scans both eights. The results leave through shared memory. One pass.
@@ -20,22 +19,20 @@
 // the last two kernels have 256 threads everywhere. How many eights of a row share a block of threads is free (up to 128 in
 // *_short, up to 256 in the next), and so is how many rows do where they are short; windows_gpu.py lets the device choose.
 //
-// Bytes per bar in float64: 16 (sma, cutler), 32 (bollinger). The halo, one block of bars in 43 for a period of 20 and one in
-// two above 1,024, and of long windows a second and third reading of the prices, come from L2 where a period of prices
-// fits there. Operations of float64 per bar: 16 (sma), 55 with the root (bollinger), 60 with the division (cutler); an H200
-// has time for 55, or for 110 where 32 bytes are moved. Instructions of all kinds per bar, for a period of 20 and one long row in
-// blocks of 128 threads, counted in the code for sm_90: 120 (sma), 210 (bollinger), 205 (cutler); an H200 issues 103 in the time
-// of 16 bytes and 206 in that of 32. So bandwidth and issue are about even for bollinger; sma may come to 86 % of the bandwidth,
-// and cutler to half of it. In float32, half the bytes at nearly as many instructions, all three wait for them. Where all bars
-// are there, a bar costs 16 of them to load and 14 to store (29 for bands): 11 and 12 (25) of its own, the others are its share
-// of what a warp asks about 256 bars.
-// Registers in float64: up to 80 (sma), 107 (the others), without spills; for sma and *_short the compiler is left to find how
-// many, since any floor on the blocks of a multiprocessor made it take more. bollinger and cutler are bound to 96 by the bounds
-// of larger blocks than they have (BOUND): two blocks of 256 leave 128, of which cutler took up to 115, three leave 80, with which
-// it spills. Shared memory for a period of 20: 11 KiB (sma), 23 KiB (bollinger) for 128 threads; an eight takes nine slots, so
-// that threads that walk along their eights never meet in a bank. 10 and 6 such blocks fit an H200's multiprocessor, eight loads
-// in flight per thread. Lanes load single numbers, side by side: blocks of bars begin anywhere, so that wider loads would not be
-// aligned.
+// Bytes per bar in float64: 16. The block before, one block of bars in 43 for a period of 20 and one in two above 1,024, and of
+// long windows a second and third reading of the prices, come from L2 where a period of prices fits there. Operations of float64
+// per bar: 16 (sma), 53 with the root (deviation), 60 with the division (cutler); an H200 has time for 55. Instructions of all
+// kinds per bar, for a period of 20 and one long row in blocks of 128 threads, counted in the code for sm_90: 120 (sma), 205
+// (cutler); an H200 issues 103 in the time of 16 bytes. So sma may come to 86 % of the bandwidth, and cutler to half of it. In
+// float32, half the bytes at nearly as many instructions, all wait for them. Where all bars are there, a bar costs 16 of them to
+// load and 14 to store: 11 and 12 of its own, the others are its share of what a warp asks about 256 bars.
+// Registers in float64 on an H200: 48 (sma), 84 (deviation), 93 (cutler), up to 128 elsewhere, without spills. For sma and most of
+// *_short the compiler is left to find how many, since any floor on the blocks of a multiprocessor made it take more; cutler_short
+// spills where it is left alone. deviation and cutler are bound to 96 by the bounds of larger blocks than they have (BOUND): two
+// blocks of 256 leave 128, of which cutler took up to 115, three leave 80, with which it spills. Shared memory for a period of 20:
+// 11 KiB (sma), 14 KiB (the others) for 128 threads; an eight takes nine slots, so that threads that walk along their eights never
+// meet in a bank. 10 and 5 such blocks fit an H200's multiprocessor, eight loads in flight per thread. Lanes load single numbers,
+// side by side: blocks of bars begin anywhere, so that wider loads would not be aligned.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -54,65 +51,52 @@
 // One NaN for every reason, so that the bytes do not depend on which operation met it.
 __device__ __forceinline__ REAL plain(REAL value, REAL nan) { return value == value ? value : nan; }
 
-// What a window sums, relative to its anchor, and what becomes of the sums. `own` is the width, or the RSI of flat prices.
+// What a window sums, relative to its anchor, and what becomes of the sums. `own` is the RSI of flat prices.
 struct Numbers {
     REAL part, own, nan;
 };
 
 struct Means {
-    static const i32 SUMS = 1, SHOWN = 1;
+    static const i32 SUMS = 1;
     static const bool CHANGES = false;
     template <i32 SUM> __device__ static __forceinline__ REAL term(REAL x, REAL anchor) { return x - anchor; }
-    __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL, Numbers law, REAL* shown) {
-        shown[0] = anchor + sum * law.part;
-    }
+    __device__ static __forceinline__ REAL show(REAL anchor, REAL sum, REAL, Numbers law) { return anchor + sum * law.part; }
 };
 
-struct Bands {
-    static const i32 SUMS = 2, SHOWN = 2;
+struct Deviations {
+    static const i32 SUMS = 2;
     static const bool CHANGES = false;
     template <i32 SUM> __device__ static __forceinline__ REAL term(REAL x, REAL anchor) {
         REAL difference = x - anchor;
         return SUM == 0 ? difference : difference * difference;
     }
-    __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL sum_of_squares, Numbers law, REAL* shown) {
+    __device__ static __forceinline__ REAL show(REAL anchor, REAL sum, REAL sum_of_squares, Numbers law) {
         REAL mean = sum * law.part, squares = sum_of_squares - mean * sum;
         // Rounding may leave less than nothing; and where the squares overflowed, the difference may be no number.
         squares = squares >= 0 ? squares : squares < 0 ? (REAL)0 : sum_of_squares;
-        shown[0] = anchor + mean;
-        shown[1] = law.own * sqrt(squares * law.part);
-    }
-};
-
-// The deviation alone: half of what bands of one deviation are wide.
-struct Deviations : Bands {
-    static const i32 SHOWN = 1;
-    __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL sum_of_squares, Numbers law, REAL* shown) {
-        REAL both[2];
-        Bands::show(anchor, sum, sum_of_squares, law, both);
-        shown[0] = both[0] == both[0] ? both[1] : both[0];  // NaN where the mean is, also of one bar
+        REAL middle = anchor + mean;
+        return middle == middle ? sqrt(squares * law.part) : middle;  // NaN where the mean is, also of one bar
     }
 };
 
 struct Strengths {
-    static const i32 SUMS = 2, SHOWN = 1;
+    static const i32 SUMS = 2;
     static const bool CHANGES = true;
     // A NaN change is neither <= 0 nor >= 0 and stays in both sums.
     template <i32 SUM> __device__ static __forceinline__ REAL term(REAL change, REAL) {
         if (SUM == 0) return change <= 0 ? (REAL)0 : change;
         return change >= 0 ? (REAL)0 : (REAL)0 - change;
     }
-    __device__ static __forceinline__ void show(REAL, REAL gains, REAL losses, Numbers law, REAL* shown) {
+    __device__ static __forceinline__ REAL show(REAL, REAL gains, REAL losses, Numbers law) {
         REAL total = gains + losses;
         // total - total is no number where gains or losses overflowed.
-        shown[0] = total == 0 ? law.own : plain((REAL)100 * (gains / total) + (total - total), law.nan);
+        return total == 0 ? law.own : plain((REAL)100 * (gains / total) + (total - total), law.nan);
     }
 };
 
-// Rows of prices, or of a part of their columns.
 struct Rows {
     const REAL* prices;
-    i64 time, origin, halo;
+    i64 time;
     i32 period;
 };
 
@@ -133,11 +117,10 @@ template <class Law> struct Bars {
     REAL nan;
 
     __device__ __forceinline__ Bars(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan) : time(rows.time), nan(nan) {
-        i64 column = bar - rows.origin;
-        x = rows.prices + row * rows.time + column;
-        low = clamped(-column, count);
-        high = clamped(rows.time - column, count);
-        second = clamped(1 - column, count);
+        x = rows.prices + row * rows.time + bar;
+        low = clamped(-bar, count);
+        high = clamped(rows.time - bar, count);
+        second = clamped(1 - bar, count);
     }
 
     __device__ __forceinline__ bool full(i32 from, i32 to) const {
@@ -154,48 +137,25 @@ template <class Law> struct Bars {
     }
 };
 
-struct Outputs {
-    REAL *upper, *middle, *lower;  // the middle alone where one number is shown
-};
-
 // The results of `count` bars of a row from `bar` on.
 template <class Law> struct Results {
-    Outputs out;
-    i64 shown;
-    i32 low, high, whole;
+    REAL* out;
+    i64 time;
+    i32 high, whole;
     REAL nan;
 
-    __device__ __forceinline__ Results(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan, Outputs all)
-        : out(all), shown(rows.time - rows.halo), nan(nan) {
-        i64 column = bar - rows.origin - rows.halo, at = row * shown + column;
-        out.middle += at;
-        if (Law::SHOWN == 2) {
-            out.upper += at;
-            out.lower += at;
-        }
-        low = clamped(-column, count);
-        high = clamped(shown - column, count);
+    __device__ __forceinline__ Results(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan, REAL* all)
+        : out(all + row * rows.time + bar), time(rows.time), nan(nan) {
+        high = clamped(rows.time - bar, count);
         whole = clamped(rows.period - 1 + Law::CHANGES - bar, count);
     }
 
-    // Whether all of these are wanted and have a whole window.
-    __device__ __forceinline__ bool full(i32 from, i32 to) const { return from >= low && to <= high && from >= whole; }
+    // Whether all of these are there and have a whole window.
+    __device__ __forceinline__ bool full(i32 from, i32 to) const { return to <= high && from >= whole; }
 
-    template <bool FULL> __device__ __forceinline__ bool wanted(i32 j) const { return FULL || (j >= low && j < high); }
-
-    template <bool FULL> __device__ __forceinline__ REAL known(i32 j, REAL value) const {
-        return FULL || j >= whole ? plain(value, nan) : nan;
-    }
-
-    // `first` is the middle, and `second` the reach of bands, of bar j of the row `below`.
-    template <bool FULL> __device__ __forceinline__ void put(i32 j, i64 below, REAL first, REAL second) const {
-        if (!wanted<FULL>(j)) return;
-        i64 at = below * shown + j;
-        out.middle[at] = known<FULL>(j, first);
-        if (Law::SHOWN == 2) {
-            out.upper[at] = known<FULL>(j, first + second);
-            out.lower[at] = known<FULL>(j, first - second);
-        }
+    // The result of bar j of the row `below`.
+    template <bool FULL> __device__ __forceinline__ void put(i32 j, i64 below, REAL value) const {
+        if (FULL || j < high) out[below * time + j] = FULL || j >= whole ? plain(value, nan) : nan;
     }
 };
 
@@ -261,21 +221,19 @@ struct Spread {
 
 template <class Law> struct PutShort {
     const Results<Law>& results;
-    REAL* out;
     const REAL* space;
     i32 region;
 
     template <bool FULL> __device__ __forceinline__ void at(i32 row, i32 j) const {
-        if (results.template wanted<FULL>(j))
-            out[row * results.shown + j] = results.template known<FULL>(j, space[row * region + slot(j)]);
+        results.template put<FULL>(j, row, space[row * region + slot(j)]);
     }
 };
 
-template <class Law> __device__ __forceinline__ void show_short(const Rows& rows, Spread spread, Numbers law, Outputs out) {
+template <class Law> __device__ __forceinline__ void show_short(const Rows& rows, Spread spread, Numbers law, REAL* out) {
     extern __shared__ REAL space[];
     const i32 before = 2 * EIGHT;  // bars before the tile, in whole eights
     i32 thread = (i32)threadIdx.x, count = spread.width * EIGHT, region = (spread.width + 2) * SLOTS;
-    i64 row = blockIdx.x / spread.tiles * spread.packed, start = rows.origin + rows.halo + blockIdx.x % spread.tiles * count;
+    i64 row = blockIdx.x / spread.tiles * spread.packed, start = blockIdx.x % spread.tiles * count;
     i32 here = rows_here(spread.rows, row, spread.packed);
     load_rows<IN_FLIGHT + 1>(Bars<Law>(rows, row, start - before, count + before, law.nan), here, count + before, space,
                              [region](i32 row, i32 j) { return row * region + slot(j); });
@@ -300,25 +258,14 @@ template <class Law> __device__ __forceinline__ void show_short(const Rows& rows
         }
     }
 #pragma unroll
-    for (i32 k = 0; k < EIGHT; ++k) {
-        REAL shown[2];
-        Law::show(near[SHORT + k], sum[k][0], sum[k][1], law, shown);
-        sum[k][0] = shown[0];
-        if (Law::SHOWN == 2) sum[k][1] = shown[1];
-    }
+    for (i32 k = 0; k < EIGHT; ++k) sum[k][0] = Law::show(near[SHORT + k], sum[k][0], sum[k][1], law);
     Results<Law> results(rows, row, start, count, law.nan, out);
-    // The middle, and of bands then the upper and the lower, one after another through the same shared memory.
+    __syncthreads();
+    if (active)
 #pragma unroll
-    for (i32 which = 0; which < (Law::SHOWN == 2 ? 3 : 1); ++which) {
-        __syncthreads();
-        if (active)
-#pragma unroll
-            for (i32 k = 0; k < EIGHT; ++k)
-                eight[k] = which == 0 ? sum[k][0] : which == 1 ? sum[k][0] + sum[k][1] : sum[k][0] - sum[k][1];
-        __syncthreads();
-        REAL* to = which == 0 ? results.out.middle : which == 1 ? results.out.upper : results.out.lower;
-        put_rows(results, here, PutShort<Law>{results, to, space, region});
-    }
+        for (i32 k = 0; k < EIGHT; ++k) eight[k] = sum[k][0];
+    __syncthreads();
+    put_rows(results, here, PutShort<Law>{results, space, region});
 }
 
 // ---------------------------------------------------------------- blocks of bars
@@ -425,30 +372,23 @@ __device__ __forceinline__ void sum_before(const Totals<Law>& totals, const Plac
     }
 }
 
-// Put what the windows of this thread's eight show at `eight`, and the second number of each `stride` after the first, when
-// all threads have read what lies there.
+// Put what the windows of this thread's eight show at `eight`, when all threads have read what lies there.
 template <class Law>
-__device__ __forceinline__ void show(const Place& place, const REAL* own, const REAL* before, Numbers law, bool active, REAL* eight,
-                                     i32 stride) {
+__device__ __forceinline__ void show(const Place& place, const REAL* own, const REAL* before, Numbers law, bool active, REAL* eight) {
     REAL sum[Law::SUMS][EIGHT];
     sum_windows<Law, 0>(place, own[0], before[0], sum[0]);
     if (Law::SUMS == 2) sum_windows<Law, Law::SUMS - 1>(place, own[Law::SUMS - 1], before[Law::SUMS - 1], sum[Law::SUMS - 1]);
     __syncthreads();
     if (!active) return;
 #pragma unroll
-    for (i32 k = 0; k < EIGHT; ++k) {
-        REAL shown[2];
-        Law::show(place.anchor, sum[0][k], sum[Law::SUMS - 1][k], law, shown);
-        eight[k] = shown[0];
-        if (Law::SHOWN == 2) eight[stride + k] = shown[1];
-    }
+    for (i32 k = 0; k < EIGHT; ++k) eight[k] = Law::show(place.anchor, sum[0][k], sum[Law::SUMS - 1][k], law);
 }
 
 // How bars are dealt to blocks of threads: `many` blocks of bars, of `eights` eights each, of each of `packed` rows, which lie
 // `region` apart in shared memory, and totals behind them, from `slots` on; `reciprocal` = 2^32 / period + 1, rounded down, with
 // which a small number is divided by the period.
 struct Deal {
-    i64 rows, first, tiles;
+    i64 rows, tiles;
     i32 eights, many, packed, region;
     u32 reciprocal;
     i32 slots;
@@ -464,19 +404,18 @@ template <class Law> struct PutBlocks {
     const Results<Law>& results;
     const Deal& deal;
     const REAL* space;
-    i32 stride, period;
+    i32 period;
 
     template <bool FULL> __device__ __forceinline__ void at(i32 row, i32 j) const {
-        i32 at = deal.place(row, j, period);
-        results.template put<FULL>(j, row, space[at], Law::SHOWN == 2 ? space[at + stride] : (REAL)0);
+        results.template put<FULL>(j, row, space[deal.place(row, j, period)]);
     }
 };
 
-template <class Law> __device__ __forceinline__ void show_blocks(const Rows& rows, Deal deal, Numbers law, Outputs out) {
+template <class Law> __device__ __forceinline__ void show_blocks(const Rows& rows, Deal deal, Numbers law, REAL* out) {
     extern __shared__ REAL space[];
     __shared__ REAL groups[2 * Law::SUMS * GROUPS];
     i32 thread = (i32)threadIdx.x, threads = (i32)blockDim.x, width = deal.eights * SLOTS, period = rows.period;
-    i64 row = blockIdx.x / deal.tiles * deal.packed, block = deal.first + blockIdx.x % deal.tiles * deal.many;
+    i64 row = blockIdx.x / deal.tiles * deal.packed, block = blockIdx.x % deal.tiles * deal.many;
     i64 start = block * period;
     i32 count = (deal.many + 1) * period, here = rows_here(deal.rows, row, deal.packed);
     load_rows<IN_FLIGHT>(Bars<Law>(rows, row, start - period, count, law.nan), here, count, space,
@@ -494,11 +433,10 @@ template <class Law> __device__ __forceinline__ void show_blocks(const Rows& row
     for (i32 i = 0; i < Law::SUMS; ++i) own[i] = before[i] = 0;
     Totals<Law> totals = {space + deal.slots, groups, threads, deal.eights > GROUP};
     sum_before<Law>(totals, place, first, active ? deal.eights : 0, mine * ((deal.eights + GROUP - 1) / GROUP), own, before);
-    i32 stride = deal.many * width;
-    show<Law>(place, own, before, law, active, of_block + s * SLOTS, stride);
+    show<Law>(place, own, before, law, active, of_block + s * SLOTS);
     __syncthreads();
     Results<Law> results(rows, row, start, count - period, law.nan, out);
-    put_rows(results, here, PutBlocks<Law>{results, deal, space, stride, period});
+    put_rows(results, here, PutBlocks<Law>{results, deal, space, period});
 }
 
 // ---------------------------------------------------------------- blocks of bars longer than shared memory
@@ -519,10 +457,8 @@ template <class Law> __device__ __forceinline__ void load_long(const Bars<Law>& 
         load_eights<Law, false>(bars, space);
 }
 
-template <class Law, bool FULL>
-__device__ __forceinline__ void put_long(const Results<Law>& results, const REAL* space, i32 stride) {
-    for (i32 j = (i32)threadIdx.x; j < results.high; j += THREADS)
-        results.template put<FULL>(j, 0, space[slot(j)], Law::SHOWN == 2 ? space[slot(j) + stride] : (REAL)0);
+template <class Law, bool FULL> __device__ __forceinline__ void put_long(const Results<Law>& results, const REAL* space) {
+    for (i32 j = (i32)threadIdx.x; j < results.high; j += THREADS) results.template put<FULL>(j, 0, space[slot(j)]);
 }
 
 // 2,048 bars of a block, and what a thread does with them in both kernels.
@@ -531,10 +467,10 @@ template <class Law> struct Stretch {
     i32 number, bars, eights;
     REAL anchor;
 
-    __device__ __forceinline__ Stretch(const Rows& rows, i64 first, i64 blocks, i32 stretches, REAL nan) {
+    __device__ __forceinline__ Stretch(const Rows& rows, i64 blocks, i32 stretches, REAL nan) {
         at = blockIdx.x;
         number = (i32)(at % stretches);
-        block = first + at / stretches % blocks;
+        block = at / stretches % blocks;
         row = at / stretches / blocks;
         bars = rows.period - number * LONG_BARS < LONG_BARS ? rows.period - number * LONG_BARS : LONG_BARS;
         eights = (bars + EIGHT - 1) / EIGHT;
@@ -557,11 +493,11 @@ template <class Law> struct Stretch {
 
 // Sums of stretches: of P for each sum, then of S.
 template <class Law>
-__device__ __forceinline__ void sum_stretches(const Rows& rows, i64 first, i64 blocks, i32 stretches, REAL nan, REAL* sums) {
+__device__ __forceinline__ void sum_stretches(const Rows& rows, i64 blocks, i32 stretches, REAL nan, REAL* sums) {
     extern __shared__ REAL space[];
     __shared__ REAL groups[2 * Law::SUMS * GROUPS];
     const i32 slots = LONG_BARS / EIGHT * SLOTS;
-    Stretch<Law> stretch(rows, first, blocks, stretches, nan);
+    Stretch<Law> stretch(rows, blocks, stretches, nan);
     Place place = stretch.load(rows, space, space + slots, nan);
     REAL own[Law::SUMS], before[Law::SUMS];
 #pragma unroll
@@ -577,12 +513,12 @@ __device__ __forceinline__ void sum_stretches(const Rows& rows, i64 first, i64 b
 }
 
 template <class Law>
-__device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 blocks, i32 stretches, const REAL* sums, Numbers law,
-                                               Outputs out) {
+__device__ __forceinline__ void show_stretches(const Rows& rows, i64 blocks, i32 stretches, const REAL* sums, Numbers law,
+                                               REAL* out) {
     extern __shared__ REAL space[];
     __shared__ REAL groups[2 * Law::SUMS * GROUPS], others[2 * Law::SUMS];
     const i32 slots = LONG_BARS / EIGHT * SLOTS;
-    Stretch<Law> stretch(rows, first, blocks, stretches, law.nan);
+    Stretch<Law> stretch(rows, blocks, stretches, law.nan);
     i32 thread = (i32)threadIdx.x, eights = thread < stretch.eights ? stretch.eights : 0;
     if (thread < 2 * Law::SUMS) {
         const REAL* of_block = sums + (stretch.at - stretch.number) * 2 * Law::SUMS + thread;
@@ -602,123 +538,89 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
     }
     Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS, true};
     sum_before<Law>(totals, place, eights ? 0 : thread, eights, 0, own, before);
-    show<Law>(place, own, before, law, true, space + thread * SLOTS, slots);
+    show<Law>(place, own, before, law, true, space + thread * SLOTS);
     __syncthreads();
     i64 start = stretch.block * rows.period + (i64)stretch.number * LONG_BARS;
     Results<Law> results(rows, stretch.row, start, stretch.bars, law.nan, out);
     if (results.full(0, stretch.bars))
-        put_long<Law, true>(results, space, slots);
+        put_long<Law, true>(results, space);
     else
-        put_long<Law, false>(results, space, slots);
+        put_long<Law, false>(results, space);
 }
 
 // ---------------------------------------------------------------- kernels
 
-
 extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
-sma_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
-          REAL part, REAL own, REAL nan, REAL* middle) {
-    show_short<Means>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
-                     {nullptr, middle, nullptr});
+sma_short(const REAL* prices, i64 time, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* out) {
+    show_short<Means>({prices, time, period}, {rows, tiles, width, packed}, {part, own, nan}, out);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-sma(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
-    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_blocks<Means>({prices, time, origin, halo, period},
-                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
-                      {nullptr, middle, nullptr});
+sma(const REAL* prices, i64 time, i32 period, i64 rows, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* out) {
+    show_blocks<Means>({prices, time, period},
+                      {rows, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan}, out);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-sma_totals(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+sma_totals(const REAL* prices, i64 time, i32 period, i64 blocks, i32 stretches,
            REAL nan, REAL* sums) {
-    sum_stretches<Means>({prices, time, origin, halo, period}, first, blocks, stretches, nan, sums);
+    sum_stretches<Means>({prices, time, period}, blocks, stretches, nan, sums);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-sma_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
-         const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_stretches<Means>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
-                         {nullptr, middle, nullptr});
+sma_long(const REAL* prices, i64 time, i32 period, i64 blocks, i32 stretches,
+         const REAL* sums, REAL part, REAL own, REAL nan, REAL* out) {
+    show_stretches<Means>({prices, time, period}, blocks, stretches, sums, {part, own, nan}, out);
 }
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
-bollinger_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
-          REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
-    show_short<Bands>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
-                     {upper, middle, lower});
-}
-
-extern "C" __global__ void __launch_bounds__(BOUND, 2)
-bollinger(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
-    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
-    show_blocks<Bands>({prices, time, origin, halo, period},
-                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
-                      {upper, middle, lower});
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-bollinger_totals(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
-                 REAL nan, REAL* sums) {
-    sum_stretches<Bands>({prices, time, origin, halo, period}, first, blocks, stretches, nan, sums);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-bollinger_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
-               const REAL* sums, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
-    show_stretches<Bands>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
-                         {upper, middle, lower});
-}
-
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
-cutler_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
-          REAL part, REAL own, REAL nan, REAL* middle) {
-    show_short<Strengths>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
-                     {nullptr, middle, nullptr});
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 4)
+cutler_short(const REAL* prices, i64 time, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* out) {
+    show_short<Strengths>({prices, time, period}, {rows, tiles, width, packed}, {part, own, nan}, out);
 }
 
 extern "C" __global__ void __launch_bounds__(BOUND, 2)
-cutler(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
-    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_blocks<Strengths>({prices, time, origin, halo, period},
-                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
-                      {nullptr, middle, nullptr});
+cutler(const REAL* prices, i64 time, i32 period, i64 rows, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* out) {
+    show_blocks<Strengths>({prices, time, period},
+                      {rows, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan}, out);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-cutler_totals(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+cutler_totals(const REAL* prices, i64 time, i32 period, i64 blocks, i32 stretches,
               REAL nan, REAL* sums) {
-    sum_stretches<Strengths>({prices, time, origin, halo, period}, first, blocks, stretches, nan, sums);
+    sum_stretches<Strengths>({prices, time, period}, blocks, stretches, nan, sums);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-cutler_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
-            const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_stretches<Strengths>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
-                         {nullptr, middle, nullptr});
+cutler_long(const REAL* prices, i64 time, i32 period, i64 blocks, i32 stretches,
+            const REAL* sums, REAL part, REAL own, REAL nan, REAL* out) {
+    show_stretches<Strengths>({prices, time, period}, blocks, stretches, sums, {part, own, nan}, out);
 }
 
-// Long windows of deviations have the sums of bollinger_totals.
-
 extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
-deviation_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
-          REAL part, REAL own, REAL nan, REAL* middle) {
-    show_short<Deviations>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
-                     {nullptr, middle, nullptr});
+deviation_short(const REAL* prices, i64 time, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* out) {
+    show_short<Deviations>({prices, time, period}, {rows, tiles, width, packed}, {part, own, nan}, out);
 }
 
 extern "C" __global__ void __launch_bounds__(BOUND, 2)
-deviation(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
-    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_blocks<Deviations>({prices, time, origin, halo, period},
-                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
-                      {nullptr, middle, nullptr});
+deviation(const REAL* prices, i64 time, i32 period, i64 rows, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* out) {
+    show_blocks<Deviations>({prices, time, period},
+                      {rows, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan}, out);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-deviation_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
-            const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_stretches<Deviations>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
-                         {nullptr, middle, nullptr});
+deviation_totals(const REAL* prices, i64 time, i32 period, i64 blocks, i32 stretches,
+                 REAL nan, REAL* sums) {
+    sum_stretches<Deviations>({prices, time, period}, blocks, stretches, nan, sums);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+deviation_long(const REAL* prices, i64 time, i32 period, i64 blocks, i32 stretches,
+            const REAL* sums, REAL part, REAL own, REAL nan, REAL* out) {
+    show_stretches<Deviations>({prices, time, period}, blocks, stretches, sums, {part, own, nan}, out);
 }

@@ -23,7 +23,6 @@ towards the left, and bars beyond the block count as 0.
 Windows of up to 12 bars are added bar by bar, from the newest to the oldest, with the newest price as c.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,24 +30,6 @@ import numpy as np
 SHORT = 12  # the longest window that is added bar by bar
 EIGHT = 8  # bars within which partial sums double
 GROUP = 16  # eights of a group, and groups of a group of groups
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of rows of prices, in time: it begins at bar `origin`. Its first `halo` bars have no result of their own;
-    the windows of later bars need them."""
-
-    origin: int = 0
-    halo: int = 0
-
-
-WHOLE = Part()
-
-
-def first_bar(period: int, bar: int, changes: bool = False) -> int:
-    """The earliest bar that an indicator's windows need for results from `bar` on; with `changes`, windows hold changes
-    of prices."""
-    return max(0, (bar // period - 1) * period - changes)
 
 
 def share(period: int, dtype: Any) -> Any:

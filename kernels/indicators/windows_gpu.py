@@ -1,8 +1,4 @@
-"""Indicators over windows on a GPU (moving average, bands, Cutler's RSI), in one pass, or in two for long windows.
-
-`series` may be a part of longer rows (windows.Part). It must then begin no later than windows.first_bar, with
-changes=True for `cutler`. The results, (rows, time - halo), have the same bytes as those of whole rows.
-"""
+"""Indicators' sums over windows on a GPU (mean, deviation, Cutler's RSI), in one pass, or in two for long windows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +7,7 @@ import numpy as np
 
 from warpdesk_server.kernels.gpu.occupancy import Shape, best
 from warpdesk_server.kernels.indicators.series import Series
-from warpdesk_server.kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part, share
+from warpdesk_server.kernels.indicators.windows import EIGHT, SHORT, share
 
 # As in windows.cu.
 _SLOTS = 9
@@ -20,20 +16,16 @@ _MOST_SHORT, _MOST = 128, 256  # threads
 _LONG_BARS = EIGHT * _MOST
 
 
-def means(series: Series, period: int, part: Part = WHOLE, out: Any = None) -> Any:
-    return _run(series, "sma", period, 0.0, part, sums=1, out=out)[0]
+def means(series: Series, period: int, out: Any) -> None:
+    _run(series, "sma", period, 0.0, out, sums=1)
 
 
-def bands(series: Series, period: int, width: float, part: Part = WHOLE) -> list[Any]:
-    return _run(series, "bollinger", period, width, part, sums=2, outputs=3)
+def deviations(series: Series, period: int, out: Any) -> None:
+    _run(series, "deviation", period, 0.0, out, sums=2)
 
 
-def deviations(series: Series, period: int, out: Any = None) -> Any:
-    return _run(series, "deviation", period, 1.0, WHOLE, sums=2, out=out)[0]
-
-
-def cutler(series: Series, period: int, flat: float, part: Part = WHOLE, out: Any = None) -> Any:
-    return _run(series, "cutler", period, flat, part, sums=2, out=out)[0]
+def cutler(series: Series, period: int, flat: float, out: Any) -> None:
+    _run(series, "cutler", period, flat, out, sums=2)
 
 
 @dataclass(frozen=True)
@@ -56,12 +48,9 @@ def _rows(rows: int, pieces: int, most: int) -> _Rows:
     return _Rows(tiles, many, min(rows, most // many) if tiles == 1 else 1)
 
 
-def _run(
-    series: Series, name: str, period: int, own: float, part: Part, sums: int, outputs: int = 1, out: Any = None
-) -> list[Any]:
-    shown, itemsize = series.time - part.halo, series.dtype.itemsize
-    results = [series.empty(series.rows * shown) for _ in range(outputs)] if out is None else [out]
-    prices = series.prices, np.int64(series.time), np.int64(part.origin), np.int64(part.halo), np.int32(period)
+def _run(series: Series, name: str, period: int, own: float, out: Any, sums: int) -> None:
+    itemsize = series.dtype.itemsize
+    prices = series.prices, np.int64(series.time), np.int32(period)
     law = share(period, series.dtype), series.real(own), series.nan
 
     def launch(kernel: str, shape: Shape, *args: Any) -> None:
@@ -70,17 +59,16 @@ def _run(
     if period <= SHORT:
         spreads = {}
         for most in (_MOST_SHORT // 2, _MOST_SHORT):
-            spread = _rows(series.rows, -(-shown // EIGHT), most)
+            spread = _rows(series.rows, -(-series.time // EIGHT), most)
             threads, eights = _warps(spread.packed * spread.many), spread.packed * (spread.many + 2)
             work = threads * EIGHT + spread.packed * 2 * EIGHT
             spreads[Shape(spread.blocks(series.rows), threads, work, eights * _SLOTS * itemsize)] = spread
         shape = best(series.device, series.kernel("windows.cu", f"{name}_short"), spreads)
         spread = spreads[shape]
         dealt = np.int64(series.rows), np.int64(spread.tiles), np.int32(spread.many), np.int32(spread.packed)
-        launch(f"{name}_short", shape, *dealt, *law, *results)
-        return results
-    first = (part.origin + part.halo) // period
-    blocks = (part.origin + series.time - 1) // period - first + 1
+        launch(f"{name}_short", shape, *dealt, *law, out)
+        return
+    blocks = -(-series.time // period)
     if period <= _LONG_BARS:
         eights = -(-period // EIGHT)
         deals = {}
@@ -89,26 +77,24 @@ def _run(
                 continue
             deal = _rows(series.rows, blocks, most // eights)
             threads = _warps(deal.packed * deal.many * eights)
-            # Prices of all blocks and of the one before. Results overwrite them: mean and deviation, for bands.
-            region = max(deal.many + 1, deal.many * min(outputs, 2)) * eights * _SLOTS
+            region = (deal.many + 1) * eights * _SLOTS  # prices of all blocks and of the one before
             shared = (deal.packed * region + 2 * sums * threads) * itemsize
             shape = Shape(deal.blocks(series.rows), threads, threads * EIGHT + deal.packed * period, shared)
             deals[shape] = deal, region
         shape = best(series.device, series.kernel("windows.cu", name), deals)
         deal, region = deals[shape]
-        cut = np.int64(series.rows), np.int64(first), np.int64(deal.tiles)
+        cut = np.int64(series.rows), np.int64(deal.tiles)
         places = (np.int32(number) for number in (eights, deal.many, deal.packed, region))
         reciprocal = np.uint32(2**32 // period + 1)
-        launch(name, shape, *cut, *places, reciprocal, np.int32(deal.packed * region), *law, *results)
-        return results
+        launch(name, shape, *cut, *places, reciprocal, np.int32(deal.packed * region), *law, out)
+        return
     stretches = -(-period // _LONG_BARS)
-    grid = np.int64(first), np.int64(blocks), np.int32(stretches)
+    grid = np.int64(blocks), np.int32(stretches)
     totals = series.empty(series.rows * blocks * stretches * 2 * sums)
     shared = (2 * _MOST * _SLOTS + 1 + 2 * sums * _MOST) * itemsize
     shape = Shape(series.rows * blocks * stretches, _MOST, 2 * _LONG_BARS, shared)
-    launch("bollinger_totals" if name == "deviation" else f"{name}_totals", shape, *grid, series.nan, totals)
-    launch(f"{name}_long", shape, *grid, totals, *law, *results)
-    return results
+    launch(f"{name}_totals", shape, *grid, series.nan, totals)
+    launch(f"{name}_long", shape, *grid, totals, *law, out)
 
 
 def _warps(threads: int) -> int:

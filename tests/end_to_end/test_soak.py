@@ -295,7 +295,7 @@ def soaked() -> Iterator[Service]:
 
 
 def test_every_operation_of_the_catalogue_is_soaked() -> None:
-    declared = {operation.name for operation in DECLARED} - {"macd"}  # they share one loop
+    declared = {operation.name for operation in DECLARED if operation.counted_as} - {"macd"}  # they share one loop
     assert {name for name, _, _ in requests()} == set(OPERATIONS) - declared
 
 

@@ -138,8 +138,8 @@ def test_a_blas_library_computes_one_product_at_a_time() -> None:
 
 
 def test_a_job_that_takes_long_runs_alone() -> None:
-    assert key("rsi", {"period": 14}, prices=(1_000_000,)) is not None
-    assert key("rsi", {"period": 14}, prices=(1_000_001,)) is None  # two averages at each bar
+    assert key("rsi", {"period": 14}, prices=(888_888,)) is not None
+    assert key("rsi", {"period": 14}, prices=(888_889,)) is None  # 2.25 steps at each bar
     assert key("sum", {}, x=(2_000_000,)) is not None
     assert key("add", {}, x=(1_500_000, 2), y=(1_500_000, 2)) is None
     assert key("matmul", {"algorithm": "kernel"}, a=(3_000_000, 1), b=(1, 1)) is not None

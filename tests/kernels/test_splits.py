@@ -59,7 +59,7 @@ def _matmul(random: Random) -> dict[str, Any]:
 
 def _prices(random: Random, nan: bool = True) -> "np.ndarray[Any, Any]":
     shape = (int(random.integers(3, 13)), int(random.integers(50, 300)))
-    if random.random() < 0.4:  # rows long enough to be cut in time
+    if random.random() < 0.4:  # rows of several tiles
         shape = (int(random.integers(1, 3)), int(random.integers(4_100, 9_000)))
     prices = 100 * np.exp(np.cumsum(random.normal(0, 1e-2, shape), axis=-1))
     if nan and random.random() < 0.5:
@@ -195,7 +195,7 @@ def _declared(operation: Operation) -> Callable[[Random], dict[str, Any]]:
             "volume": (1e6 * (1 + reach)).astype(close.dtype),
             "session": np.sign(random.normal(0, 1, close.shape)).astype(close.dtype),
         }
-        inputs = {given.name: bars[given.name] for given in operation.inputs}
+        inputs = {given.name: bars[given.shown] for given in operation.inputs}
         return {**operation.example.params, "nan_policy": policy, **inputs}
 
     return draw
@@ -226,11 +226,11 @@ def _across(random: Random, factors: bool = False) -> dict[str, Any]:
 # Parameters, inputs, seed and key of a random request, by name.
 REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "matmul": _matmul,
+    **{operation.name: _declared(operation) for operation in DECLARED},
     "sma": _indicator(),
     "ema": _indicator("talib", "tradingview"),
     "rsi": _indicator("talib", "cutler", "ema", "tradingview"),
     "bollinger": _indicator(),
-    **{operation.name: _declared(operation) for operation in DECLARED},
     "expression": _expression,
     "bars": _bars,
     "cross_rank": lambda random: {"ties": str(random.choice(["average", "dense", "first"])), **_across(random)},
@@ -256,6 +256,10 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
 
 # Declared indicators run the same code: of them those whose programs have other loops, and several inputs.
 _TYPICAL = {
+    "sma",
+    "ema",
+    "rsi",
+    "bollinger",
     "macd",
     "adx",
     "stochastic_rsi",

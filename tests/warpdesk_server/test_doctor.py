@@ -650,10 +650,10 @@ def test_a_gpu_that_does_not_answer_what_is_known_is_asked_nothing_more(catalogu
 def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> None:
     # The lengths of windows decide which kernel answers.
     catalogue = WorkerSettings().catalogue()
-    rows = [{"source": "windows.cu REAL=f64", "kernel": kernel} for kernel in ("sma_short", "sma", "bollinger_long")]
+    rows = [{"source": "windows.cu REAL=f64", "kernel": kernel} for kernel in ("sma_short", "sma", "deviation_long")]
     checks = list(kernels.answers({"sma": catalogue["sma"]}, EmulatedDevice(), None, rows, most=1e4))
     assert [(check.name, check.status) for check in checks] == [("canary", "ok"), ("examples", "ok")]
-    assert checks[1].details["not_launched"] == ["bollinger_long (windows.cu REAL=f64)"]
+    assert checks[1].details["not_launched"] == ["deviation_long (windows.cu REAL=f64)"]
 
 
 @pytest.mark.parametrize(

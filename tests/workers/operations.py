@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.indicators.spec import RSI, SMA
+from warpdesk_server.kernels.catalogue import OPERATIONS as CATALOGUE
 from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
@@ -182,7 +182,7 @@ PAID = {
 LINGERING = {"linger": OPERATIONS["linger"]}
 
 # Its jobs share launches.
-SHARED = {"rsi": RSI}
+SHARED = {"rsi": CATALOGUE["rsi"]}
 
 # Nothing works here.
 NOTHING_WORKS = {name: OPERATIONS[name] for name in ("stumble", "hoard")}
@@ -244,4 +244,4 @@ WAVERING = {
 }
 
 # A real operation alone, for a worker that should not compile the others.
-SMA_ALONE = {SMA.name: SMA}
+SMA_ALONE = {"sma": CATALOGUE["sma"]}

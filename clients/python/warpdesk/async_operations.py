@@ -155,7 +155,7 @@ class AsyncOperations(ABC):
     async def sma(
         self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
     ) -> SmaResult:
-        """Simple moving average. Arguments are those of `Client.sma`."""
+        """Simple moving average: the mean of the last `period` prices. Arguments are those of `Client.sma`."""
         fields = given(close=close, period=period, nan_policy=nan_policy)
         return typed(SmaResult, await self.run("sma", params=fields, **options))
 
@@ -168,23 +168,10 @@ class AsyncOperations(ABC):
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> EmaResult:
-        """Exponential moving average, alpha = 2 / (period + 1). Arguments are those of `Client.ema`."""
+        """Exponential moving average: e <- e + alpha (close - e), alpha = 2 / (period + 1). Arguments are those of
+        `Client.ema`."""
         fields = given(close=close, period=period, convention=convention, nan_policy=nan_policy)
         return typed(EmaResult, await self.run("ema", params=fields, **options))
-
-    async def rsi(
-        self,
-        close: Numbers,
-        *,
-        period: int,
-        convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
-        flat: Literal[0, 50, 100, "nan"] = 50,
-        nan_policy: NanPolicy = "window",
-        **options: Unpack[RunOptions],
-    ) -> RsiResult:
-        """Relative strength index, 0 to 100. Arguments are those of `Client.rsi`."""
-        fields = given(close=close, period=period, convention=convention, flat=flat, nan_policy=nan_policy)
-        return typed(RsiResult, await self.run("rsi", params=fields, **options))
 
     async def bollinger(
         self,
@@ -559,6 +546,21 @@ class AsyncOperations(ABC):
         Arguments are those of `Client.heikin_ashi`."""
         fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
         return typed(HeikinAshiResult, await self.run("heikin_ashi", params=fields, **options))
+
+    async def rsi(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
+        flat: Literal[0, 50, 100, "nan"] = 50,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RsiResult:
+        """Relative strength index: 100 gains / (gains + losses), both averaged by the convention (Wilder 1978).
+        Arguments are those of `Client.rsi`."""
+        fields = given(close=close, period=period, convention=convention, flat=flat, nan_policy=nan_policy)
+        return typed(RsiResult, await self.run("rsi", params=fields, **options))
 
     async def macd(
         self,

@@ -32,12 +32,6 @@ class EmaResult(Result):
     ema: AnyArray
 
 
-class RsiResult(Result):
-    """The result of `rsi`."""
-
-    rsi: AnyArray
-
-
 class BollingerResult(Result):
     """The result of `bollinger`."""
 
@@ -213,6 +207,12 @@ class HeikinAshiResult(Result):
     high: AnyArray
     low: AnyArray
     close: AnyArray
+
+
+class RsiResult(Result):
+    """The result of `rsi`."""
+
+    rsi: AnyArray
 
 
 class MacdResult(Result):
@@ -889,7 +889,7 @@ class Operations(ABC):
     def sma(
         self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
     ) -> SmaResult:
-        """Simple moving average.
+        """Simple moving average: the mean of the last `period` prices.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
@@ -897,7 +897,7 @@ class Operations(ABC):
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
-            sma: mean of the last `period` prices, of the prices' shape and dtype; NaN before the first
+            sma: the average; of the inputs' shape and dtype
         """
         fields = given(close=close, period=period, nan_policy=nan_policy)
         return typed(SmaResult, self.run("sma", params=fields, **options))
@@ -911,7 +911,7 @@ class Operations(ABC):
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> EmaResult:
-        """Exponential moving average, alpha = 2 / (period + 1).
+        """Exponential moving average: e <- e + alpha (close - e), alpha = 2 / (period + 1).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
@@ -921,37 +921,10 @@ class Operations(ABC):
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
-            ema: the average, of the prices' shape and dtype; NaN before the first
+            ema: the average; of the inputs' shape and dtype
         """
         fields = given(close=close, period=period, convention=convention, nan_policy=nan_policy)
         return typed(EmaResult, self.run("ema", params=fields, **options))
-
-    def rsi(
-        self,
-        close: Numbers,
-        *,
-        period: int,
-        convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
-        flat: Literal[0, 50, 100, "nan"] = 50,
-        nan_policy: NanPolicy = "window",
-        **options: Unpack[RunOptions],
-    ) -> RsiResult:
-        """Relative strength index, 0 to 100.
-
-        Args:
-            close: closing prices, shape (time) or (assets, time), oldest first
-            period: changes in the average; 14 is customary; 2 to 100,000
-            convention: talib, tradingview: Wilder's smoothing, seeded by the mean of the first `period` changes.
-                cutler: simple means of the last `period` gains and losses. ema: alpha = 2 / (period + 1), seeded by the
-                first change.
-            flat: the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan
-            nan_policy: what gaps do: see the reference of indicators
-
-        Returns:
-            rsi: the index, of the prices' shape and dtype; first at bar `period`, counted from 0
-        """
-        fields = given(close=close, period=period, convention=convention, flat=flat, nan_policy=nan_policy)
-        return typed(RsiResult, self.run("rsi", params=fields, **options))
 
     def bollinger(
         self,
@@ -971,9 +944,9 @@ class Operations(ABC):
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
-            upper: middle + width * deviation, of the prices' shape and dtype
-            middle: mean of the last `period` prices: the sma, byte for byte
-            lower: middle - width * deviation
+            upper: middle + width * deviation; of the inputs' shape and dtype
+            middle: mean of the last `period` prices: the sma, byte for byte; of the inputs' shape and dtype
+            lower: middle - width * deviation; of the inputs' shape and dtype
         """
         fields = given(close=close, period=period, width=width, nan_policy=nan_policy)
         return typed(BollingerResult, self.run("bollinger", params=fields, **options))
@@ -1614,6 +1587,33 @@ class Operations(ABC):
         fields = given(open=open, high=high, low=low, close=close, nan_policy=nan_policy)
         return typed(HeikinAshiResult, self.run("heikin_ashi", params=fields, **options))
 
+    def rsi(
+        self,
+        close: Numbers,
+        *,
+        period: int,
+        convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
+        flat: Literal[0, 50, 100, "nan"] = 50,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
+    ) -> RsiResult:
+        """Relative strength index: 100 gains / (gains + losses), both averaged by the convention (Wilder 1978).
+
+        Args:
+            close: closing prices, shape (time) or (assets, time), oldest first
+            period: changes in the average; 14 is customary; 2 to 100,000
+            convention: talib, tradingview: Wilder's smoothing, seeded by the mean of the first `period` changes.
+                cutler: simple means of the last `period` gains and losses. ema: alpha = 2 / (period + 1), seeded by the
+                first change.
+            flat: the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan
+            nan_policy: what gaps do: see the reference of indicators
+
+        Returns:
+            rsi: the index; of the inputs' shape and dtype
+        """
+        fields = given(close=close, period=period, convention=convention, flat=flat, nan_policy=nan_policy)
+        return typed(RsiResult, self.run("rsi", params=fields, **options))
+
     def macd(
         self,
         close: Numbers,
@@ -1932,8 +1932,8 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            slow: bars of the slow average; 2 to 100,000
-            fast: bars of the fast average; 2 to 100,000
+            slow: bars of the first average; 2 to 100,000
+            fast: bars of the second average; 2 to 100,000
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2380,8 +2380,8 @@ class Operations(ABC):
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
             period: bars in the window; 1 to 100,000
-            slow: bars of the slow average; 1 to 100,000
-            fast: bars of the fast average; 1 to 100,000
+            slow: bars of the first average; 1 to 100,000
+            fast: bars of the second average; 1 to 100,000
             signal: bars of the signal line's average; 1 to 100,000
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2580,8 +2580,8 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 2 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of both averages; 2 to 100,000
+            slow: bars of the sum; 2 to 100,000
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:

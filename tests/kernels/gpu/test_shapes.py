@@ -102,7 +102,7 @@ JOBS = [
             (2049, (1, 2500), 1),  # sums of 2,048 bars decide bytes
         )
     ),
-    (_windows("bollinger", 20, 40, 500, dtype="float32"), 2),
+    (_windows("bollinger", 20, 40, 500, dtype="float32"), 3),
     *(
         (_windows(operation, 7, *shape, dtype=dtype), launches)
         for operation in ("ema", "rsi")
@@ -136,22 +136,22 @@ def test_every_shape_that_a_device_might_want_gives_the_same_bytes() -> None:
             assert_same(case, expected, case.run(device))
             for kernel, _, block, _ in device.shapes:
                 wanted.setdefault(kernel, set()).add(block)
-    constant = {"norm2_tiles", "sma_totals", "sma_long", "bollinger_totals", "bollinger_long"} | {
+    constant = {"norm2_tiles", "sma_totals", "sma_long", "deviation_totals", "deviation_long"} | {
         *("cutler_totals", "cutler_long")
     }
     assert {kernel for kernel, blocks in wanted.items() if len(blocks) == 1} == constant
 
 
 def test_a_large_job_has_the_shape_that_keeps_most_of_it_on_each_architecture() -> None:
-    """Of 500 rows of 2,520 bars, which are 126 blocks of bars: an A100's multiprocessor has the shared memory for 13
-    blocks of 21 of these or for 7 of 42, and an H200's for 19 or 10."""
+    """Of 500 rows of 2,520 bars, which are 126 blocks of bars: an A100's multiprocessor holds 21 blocks of 21 of these
+    or 11 of 42, and an H200's 24 or 12."""
     shapes = {}
     for description in DESCRIPTIONS:
         device = DescribedDevice(description, registers=40, idle=True)
         _windows("bollinger", 20, 500, 2520).run(device)
         shapes[description.name] = device.shapes
-    assert shapes["A100"] == [("bollinger", (1500,), (128,), 22240)]  # 14 of them in 2 rounds, or 28 in 2.15
-    assert shapes["H200"] == [("bollinger", (3000,), (64,), 11120)]  # 23 in 1.21 rounds, or 12 in 1.2
+    assert shapes["A100"][1] == ("deviation", (1500,), (128,), 13384)  # in 1.26 rounds, or in 1.32
+    assert shapes["H200"][1] == ("deviation", (3000,), (64,), 6800)  # in 0.95 rounds either way
 
 
 def test_short_rows_fill_their_blocks() -> None:

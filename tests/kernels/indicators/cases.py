@@ -143,7 +143,7 @@ def _declared(operation: Operation, rows: int, time: int, small: bool, **options
 
     def inputs() -> dict[str, NDArray[Any]]:
         arrays = bars(rows, time, **options)
-        return {each.name: arrays[each.name] for each in operation.inputs}
+        return {each.name: arrays[each.shown] for each in operation.inputs}
 
     return _case(operation.name, inputs, label, small, **operation.example.params, nan_policy=policy)
 

@@ -15,12 +15,11 @@ from tests.kernels.indicators.cases import bars
 from tests.kernels.indicators.definition import evaluate
 from tests.kernels.indicators.test_declared import example_of
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_cpu, program_gpu, spec
+from warpdesk_server.kernels.indicators import program_cpu, program_gpu
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.plan import Program, plan
 from warpdesk_server.kernels.indicators.series import Series
-from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, Rsi, Sma
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -228,11 +227,17 @@ def test_windows_of_two_series_are_what_they_mean_alone_and_eight_side_by_side(p
 
 @pytest.mark.parametrize("period", [2, 20, 2049, 100_000])
 def test_a_core_keeps_no_more_than_is_declared(period: int) -> None:
-    rsis = Rsi(period=period), Rsi(period=period, convention="cutler")
-    for params in (Sma(period=period), Ema(period=period), *rsis, Bollinger(period=period)):
-        program = spec.program(params, 8)
+    for name, convention in (
+        ("sma", {}),
+        ("ema", {}),
+        ("rsi", {}),
+        ("rsi", {"convention": "cutler"}),
+        ("bollinger", {}),
+    ):
+        declared = INDICATORS[name]
+        program = declared.program(declared.operation.params(period=period, **convention), 8)
         layout = program_cpu._layout(program, np.dtype("float64"), cut=True)
-        assert layout.room + layout.space <= program.kept, params
+        assert layout.room + layout.space <= program.kept, (name, convention)
 
 
 @pytest.mark.parametrize("name", INDICATORS)

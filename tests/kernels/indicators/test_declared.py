@@ -35,7 +35,7 @@ def real_bars() -> Arrays:
 
 
 def given(operation: Operation, arrays: Arrays) -> Arrays:
-    return {each.name: arrays[each.name] for each in operation.inputs}
+    return {each.shown: arrays[each.shown] for each in operation.inputs}
 
 
 def compute(operation: Operation, arrays: Arrays, **params: Any) -> Arrays:
@@ -130,7 +130,7 @@ def test_its_first_number_is_where_it_says_and_a_shorter_series_is_refused(opera
     operation.validate(operation.example.params, infos)
     if needed > 1:
         short = {name: ArrayInfo("float64", (3, needed - 1)) for name in infos}
-        with pytest.raises(InvalidRequest, match=f"needs {needed} bars, got {needed - 1}"):
+        with pytest.raises(InvalidRequest, match=f"needs? at least {needed} (bars|prices), got {needed - 1}"):
             operation.validate(operation.example.params, short)
 
 
@@ -178,7 +178,7 @@ def test_gaps_are_closed_by_each_policy_in_all_inputs_alike(operation: Operation
     with pytest.raises(InvalidRequest, match='NaN and nan_policy is "error"'):
         operation.validate(
             {**operation.example.params, "nan_policy": "error"},
-            {name: ArrayInfo("float64", array.shape, has_nan=True) for name, array in arrays.items()},
+            {each.name: ArrayInfo("float64", (1, 600), has_nan=True) for each in operation.inputs},
         )
 
 

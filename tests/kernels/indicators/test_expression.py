@@ -68,7 +68,7 @@ def test_many_indicators_in_one_request_have_the_bytes_of_single_requests() -> N
 
 @pytest.mark.parametrize("operation", DECLARED, ids=lambda operation: operation.name)
 def test_every_indicator_is_an_operation_of_expressions(operation: Any) -> None:
-    arrays = {each.name: bars(2, 200)[each.name] for each in operation.inputs}
+    arrays = {each.shown: bars(2, 200)[each.shown] for each in operation.inputs}
     alone = len(operation.outputs) == 1
     written = {
         output.name: {"op": operation.name if alone else f"{operation.name}.{output.name}", **operation.example.params}

@@ -1,4 +1,4 @@
-"""Sums of windows: the same bytes from every loop and kernel, from every part of a row, and how exact they are."""
+"""Sums of windows: the same bytes from every loop and kernel, and how exact they are."""
 
 import re
 from collections.abc import Callable
@@ -8,22 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.indicators.reference import compute, window_moments
 from warpdesk_server.kernels.cpu import lanes
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators import algebra as a
-from warpdesk_server.kernels.indicators import program_cpu, windows_gpu
+from warpdesk_server.kernels.indicators import program_cpu, program_gpu, windows_gpu
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.indicators.series import Series
-from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, WHOLE, Part, first_bar
+from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT
 
 Array = NDArray[Any]
 
@@ -45,17 +42,11 @@ def on_cpu(name: str, prices: Array, period: int) -> list[Array]:
     return list(program_cpu.run(plan(GRAPHS[name](period), prices.itemsize), {"close": prices}))
 
 
-def on_device(name: str, prices: Array, period: int, device: Device, part: Part = WHOLE) -> list[Array]:
+def on_device(name: str, prices: Array, period: int, device: Device) -> list[Array]:
     rows, time = prices.shape
-    flat = device.to_device(np.ascontiguousarray(prices).reshape(-1))
-    series = Series(device, flat, rows, time, prices.dtype)
-    if name == "sma":
-        results = [windows_gpu.means(series, period, part)]
-    elif name == "bollinger":
-        results = windows_gpu.bands(series, period, 2.0, part)
-    else:
-        results = [windows_gpu.cutler(series, period, 50.0, part)]
-    return [device.to_host(result).reshape(rows, time - part.halo) for result in results]
+    series = Series(device, device.to_device(prices.reshape(-1)), rows, time, prices.dtype)
+    results = program_gpu.run(plan(GRAPHS[name](period), prices.itemsize), {"close": series})
+    return [device.to_host(result).reshape(rows, time) for result in results]
 
 
 def assert_same_bytes(got: list[Array], expected: list[Array]) -> None:
@@ -103,20 +94,6 @@ def test_rows_shorter_than_a_window_or_as_long_give_the_same_bytes(
     assert_same_bytes(on_device(name, prices, period, device), outputs)
     shown = max(0, time - period + (name != "cutler"))
     assert all((~np.isnan(out)).sum() == 5 * shown for out in outputs)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.sampled_from(NAMES), st.sampled_from([1, 5, 12, 13, 20, 129, 700, 2049]), st.data())
-def test_a_part_of_a_row_has_the_bytes_of_the_whole(name: str, period: int, data: st.DataObject) -> None:
-    time = 2 * period + 300
-    prices = prices_of(2, time, "float64", seed=period)
-    begin = data.draw(st.integers(0, time - 1))
-    end = data.draw(st.integers(begin + 1, time))
-    earliest = first_bar(period, begin, changes=name == "cutler")
-    origin = data.draw(st.integers(0, earliest))
-    got = on_device(name, prices[:, origin:end], period, EmulatedDevice(), Part(origin, begin - origin))
-    assert_same_bytes(got, [out[:, begin:end] for out in on_cpu(name, prices, period)])
-    assert begin - earliest <= 2 * period - (name != "cutler")
 
 
 @pytest.mark.parametrize("name", NAMES)
