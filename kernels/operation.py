@@ -227,7 +227,8 @@ class Operation:
             # JSON rules of strict mode: lists are tuples there, strings are literals.
             parsed = self.params.model_validate_json(json.dumps(dict(params)))
         except ValidationError as error:
-            others, count = problems_of(error.errors(include_url=False), "/params")
+            fields = tuple(self.params.model_fields)
+            others, count = problems_of(error.errors(include_url=False), "/params", fields=fields)
             raise InvalidRequest(*problems, *others, count=len(problems) + count) from None
         if problems:
             raise InvalidRequest(*problems)

@@ -34,14 +34,18 @@ def refuse(pointer: str, detail: str) -> InvalidRequest:
 
 
 def problems_of(
-    findings: Sequence[Mapping[str, Any]], root: str = "", omit: frozenset[str] = frozenset()
+    findings: Sequence[Mapping[str, Any]],
+    root: str = "",
+    omit: frozenset[str] = frozenset(),
+    fields: Sequence[str] = (),
 ) -> tuple[list[Problem], int]:
     """The first 20 of pydantic's errors (`ValidationError.errors()`) as problems of a request, and the count of all.
 
     Parts of a location that are in `omit` are left out: pydantic adds them, and the request does not have them.
+    `fields` are those that may stand at the root, for a sentence about one that may not.
     """
     found = [entry for entry in findings if not _is_echo(entry)]
-    return [_problem_of(entry, root, omit) for entry in found[:MOST_LISTED]], len(found)
+    return [_problem_of(entry, root, omit, fields) for entry in found[:MOST_LISTED]], len(found)
 
 
 def _is_echo(entry: Mapping[str, Any]) -> bool:
@@ -50,10 +54,13 @@ def _is_echo(entry: Mapping[str, Any]) -> bool:
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
-def _problem_of(entry: Mapping[str, Any], root: str, omit: frozenset[str]) -> Problem:
+def _problem_of(entry: Mapping[str, Any], root: str, omit: frozenset[str], fields: Sequence[str]) -> Problem:
     place = [part for part in entry["loc"] if part not in omit]
     pointer = root + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
-    return Problem(pointer, _sentence(entry["type"], entry["msg"], entry.get("ctx", {}), entry["input"], place))
+    sentence = _sentence(entry["type"], entry["msg"], entry.get("ctx", {}), entry["input"], place)
+    if fields and entry["type"] == "extra_forbidden" and len(place) == 1:
+        sentence += f"; there are {', '.join(fields)}"
+    return Problem(pointer, sentence)
 
 
 # By pydantic's error type: what should be true of the field.

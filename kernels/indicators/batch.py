@@ -6,12 +6,14 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.batching import Answer, Joint
+from warpdesk_server.kernels.indicators.indicator import whole_shape
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
-    """The one call that computes an indicator for a batch of jobs with series of equal shape."""
-    shape = next(iter(jobs[0].values())).shape
-    together = {name: np.stack([job[name] for job in jobs]).reshape(-1, shape[-1]) for name in jobs[0]}
+    """The one call that computes an indicator for a batch of jobs with series of equal shapes."""
+    shape = whole_shape(jobs[0])
+    rows = {name: [np.broadcast_to(job[name], shape) for job in jobs] for name in jobs[0]}
+    together = {name: np.stack(each).reshape(-1, shape[-1]) for name, each in rows.items()}
 
     def parts(outputs: Answer) -> list[dict[str, Any]]:
         return [{name: part(output, job) for name, output in outputs.items()} for job in range(len(jobs))]

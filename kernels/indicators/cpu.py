@@ -13,6 +13,7 @@ from warpdesk_server.kernels.indicators import program_cpu
 from warpdesk_server.kernels.indicators.declared import INDICATORS
 from warpdesk_server.kernels.indicators.expression import Expression
 from warpdesk_server.kernels.indicators.gaps import close_all_gaps, reopen_gaps, whole_gap
+from warpdesk_server.kernels.indicators.indicator import whole_shape
 from warpdesk_server.kernels.indicators.plan import Program
 
 Array = NDArray[Any]
@@ -44,7 +45,7 @@ def expression(params: Expression, **inputs: Array) -> dict[str, Any]:
 
 def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array]) -> Array:
     """All outputs of a program, one after another."""
-    shape, dtype = next(iter(inputs.values())).shape, next(iter(inputs.values())).dtype
+    shape, dtype = whole_shape(inputs), next(iter(inputs.values())).dtype
     if not math.prod(shape):
         return np.empty((len(program.names), *shape), dtype)
     rows = {each: array.view(np.ndarray).reshape(-1, shape[-1]) for each, array in inputs.items()}

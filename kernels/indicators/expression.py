@@ -249,15 +249,18 @@ class _Reader:
         if op in _FUNCTIONS:
             return _FUNCTIONS[op]
         several = [name for name in _FUNCTIONS if name.partition(".")[0] == op.partition(".")[0]]
-        near = several or get_close_matches(op[:80].lower(), _FUNCTIONS, n=5)
-        hint = f"; there are {', '.join(near)}" if several else f"; near are {', '.join(near)}" if near else ""
-        raise refuse(f"{at}/op", f"there is no operation {op[:80]!r}{hint}")
+        if several:
+            raise refuse(f"{at}/op", f"{op[:80]!r} is no output of an operation; there are {', '.join(several)}")
+        near = get_close_matches(op[:80].lower(), _FUNCTIONS, n=5)
+        raise refuse(f"{at}/op", f"there is no operation {op[:80]!r}{'; near are ' if near else ''}{', '.join(near)}")
 
     def _argument(self, function: _Function, name: str, fields: dict[str, Any], at: str) -> Node:
         if name in fields:
             return self._node(fields.pop(name), f"{at}/{name}")
-        if function.own and len(function.args) == 1 and "of" in fields:
-            return self._node(fields.pop("of"), f"{at}/of")
+        places = {1: ("of",), 2: ("a", "b")}.get(len(function.args), ())
+        given = dict(zip(function.args, places, strict=False)).get(name, "")
+        if function.own and given in fields:
+            return self._node(fields.pop(given), f"{at}/{given}")
         if function.own:
             return self._named(name, at)
         raise refuse(f"{at}/{name}", f"the field {name!r} is required")

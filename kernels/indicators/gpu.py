@@ -43,13 +43,13 @@ def expression(params: Expression, *, device: Device, **inputs: Array) -> dict[s
 
 
 def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array], device: Device) -> Array:
-    shape, dtype = next(iter(inputs.values())).shape, next(iter(inputs.values())).dtype
+    shape, dtype = indicator.whole_shape(inputs), next(iter(inputs.values())).dtype
     outputs = np.empty((len(program.names), *shape), dtype)
     if not outputs.size:
         return outputs
     rows = {each: array.view(np.ndarray).reshape(-1, shape[-1]) for each, array in inputs.items()}
     closed = close_all_gaps(rows, params.nan_policy)  # on the host
-    count, time = next(iter(rows.values())).shape
+    count, time = outputs[0].size // shape[-1], shape[-1]
     results, each = outputs.reshape(-1, count, time), indicator.rows_of_a_chunk(count, time)
     kind: Any = dtype.name
     infos = {given: ArrayInfo(kind, shape) for given in inputs}
@@ -58,7 +58,7 @@ def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array],
         here = slice(first * each, min(end * each, count))
         given = {}
         for name, array in closed.items():
-            part = array[here]
+            part = np.broadcast_to(array, (count, time))[here]
             given[name] = Series(device, device.to_device(part.reshape(-1)), len(part), time, dtype)
         for out, found in zip(results, program_gpu.run(program, given), strict=True):
             device.to_host(found.reshape(out[here].shape), out[here])

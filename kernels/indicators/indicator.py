@@ -224,8 +224,15 @@ def _described(name: str, hint: Any) -> Any:
 
 
 def _sizes(infos: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:
-    info = next(iter(infos.values()))
-    return math.prod(info.shape[:-1]), info.shape[-1], ITEMSIZE[info.dtype]
+    shape, dtype = whole_shape(infos), next(iter(infos.values())).dtype
+    return math.prod(shape[:-1]), shape[-1], ITEMSIZE[dtype]
+
+
+def whole_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of an indicator's outputs: that of its inputs, of which some may be one series for all assets."""
+    return max(
+        (tuple(each.shape) for each in inputs.values()), key=lambda shape: (len(shape), math.prod(shape[:-1]) > 1)
+    )
 
 
 def itemsize_of(infos: Mapping[str, ArrayInfo]) -> int:
@@ -234,14 +241,16 @@ def itemsize_of(infos: Mapping[str, ArrayInfo]) -> int:
 
 
 def require_alike(params: Any, infos: Mapping[str, ArrayInfo]) -> None:
-    """Raise InvalidRequest if an indicator's inputs differ in shape or dtype, or have gaps that its policy refuses."""
-    first_name, first = next(iter(infos.items()))
+    """Raise InvalidRequest if an indicator's inputs differ in shape or dtype, or have gaps that its policy refuses. One
+    series of as many bars is alike to those of many assets."""
+    shape = whole_shape(infos)
+    first_name, first = next((name, info) for name, info in infos.items() if info.shape == shape)
     for other, info in infos.items():
-        if (info.shape, info.dtype) != (first.shape, first.dtype):
+        if info.shape not in (shape, shape[-1:], (1, *shape[-1:])) or info.dtype != first.dtype:
             raise refuse(
                 f"/inputs/{other}",
                 f"{other} is {info.dtype} of shape {list(info.shape)}, and {first_name} is {first.dtype} of shape "
-                f"{list(first.shape)}; they must be alike",
+                f"{list(shape)}; they must be alike, or one series of {shape[-1]} bars",
             )
         if params.nan_policy == "error" and info.has_nan:
             raise refuse(f"/inputs/{other}", f'{other} holds a NaN and nan_policy is "error"')

@@ -291,7 +291,7 @@ def threshold(
 
 
 @indicator(
-    "Covariance, correlation or beta of the last `period` closes and a benchmark's, which has a row for each asset.",
+    "Covariance, correlation or beta of the last `period` closes and a benchmark's, which may be one for all assets.",
     rolling_pair="the statistic; a correlation with what does not move, and a beta to it, are NaN",
     same_as=[
         talib(

@@ -96,7 +96,7 @@ def test_an_expression_is_a_method_too(client: Client) -> None:
 def test_what_is_wrong_is_said_as_by_run(client: Client) -> None:
     with pytest.raises(RequestRefused, match="period should be at least 2, got 1"):
         client.rsi([1.0, 2.0, 3.0], period=1)
-    with pytest.raises(RequestRefused, match="there is no field 'fst' here"):
+    with pytest.raises(RequestRefused, match="there is no field 'fst' here; there are fast, slow, signal"):
         client.macd([1.0, 2.0, 3.0], fst=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="'period'"):
         client.rsi([1.0, 2.0, 3.0])  # type: ignore[call-arg]

@@ -42,6 +42,9 @@ def drawn(name: str, random: Random) -> tuple[Params, Arrays]:
     inputs = {field: given.pop(field) for field in tuple(given) if isinstance(given[field], np.ndarray)}
     if OPERATIONS[name].package.endswith("indicators") and random.random() < 0.3:
         inputs = {field: rows[0] for field, rows in inputs.items()}
+    elif OPERATIONS[name].package.endswith("indicators") and len(inputs) > 1 and random.random() < 0.3:
+        last = next(reversed(inputs))
+        inputs |= {last: inputs[last][0]}  # one series for all assets
     return parsed(OPERATIONS[name], given), inputs
 
 

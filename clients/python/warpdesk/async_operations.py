@@ -1567,8 +1567,8 @@ class AsyncOperations(ABC):
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> RollingPairResult:
-        """Covariance, correlation or beta of the last `period` closes and a benchmark's, which has a row for each
-        asset. Arguments are those of `Client.rolling_pair`."""
+        """Covariance, correlation or beta of the last `period` closes and a benchmark's, which may be one for all
+        assets. Arguments are those of `Client.rolling_pair`."""
         fields = given(
             close=close,
             benchmark=benchmark,

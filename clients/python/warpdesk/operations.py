@@ -3360,8 +3360,8 @@ class Operations(ABC):
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> RollingPairResult:
-        """Covariance, correlation or beta of the last `period` closes and a benchmark's, which has a row for each
-        asset.
+        """Covariance, correlation or beta of the last `period` closes and a benchmark's, which may be one for all
+        assets.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first

@@ -8,8 +8,9 @@
     result["signal"]
 
 Every operation of expressions is a function here: `ta.rsi(ta.close, 14)`. Series come first and are `of`, or `a` and
-`b`; a number after them is the period. Indicators of several inputs take them by name, `ta.atr(high=x, period=14)`,
-and from the request if they are not given. An output of one with several is named: `ta.macd.signal()`.
+`b`; a number after them is the period. Indicators of three inputs or more take them by name,
+`ta.atr(high=x, period=14)`, and from the request if they are not given. An output of one with several is named:
+`ta.macd.signal()`.
 """
 
 from collections.abc import Mapping

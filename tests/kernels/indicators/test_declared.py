@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import bars
 from tests.kernels.indicators.definition import evaluate
 from warpdesk import ta
@@ -235,10 +236,32 @@ def test_a_declaration_that_lacks_something_is_refused_with_what_it_lacks() -> N
 
 def test_inputs_that_are_not_alike_are_refused() -> None:
     operation = OPERATIONS["atr"]
-    infos = {name: ArrayInfo("float64", (50,)) for name in ("high", "low", "close")}
-    for other, problem in ((ArrayInfo("float64", (51,)), r"shape \[51\]"), (ArrayInfo("float32", (50,)), "is float32")):
+    infos = {name: ArrayInfo("float64", (4, 50)) for name in ("high", "low", "close")}
+    for shape, dtype, problem in (
+        ((4, 51), "float64", r"low is float64 of shape \[4, 51\], and high .*\[4, 50\]; .* one series of 50 bars"),
+        ((51,), "float64", r"shape \[51\]"),
+        ((3, 50), "float64", r"shape \[3, 50\]"),
+        ((50,), "float32", "is float32"),
+    ):
         with pytest.raises(InvalidRequest, match=problem):
-            operation.validate({}, {**infos, "low": other})
+            operation.validate({}, {**infos, "low": ArrayInfo(dtype, shape)})
+
+
+@pytest.mark.parametrize("policy", ["window", "skip", "ffill"])
+@pytest.mark.parametrize(("name", "alone"), [("rolling_pair", "benchmark"), ("rolling_pair", "close"), ("atr", "low")])
+def test_one_series_stands_beside_those_of_many_assets(name: str, alone: str, policy: str) -> None:
+    operation, arrays = OPERATIONS[name], bars(5, 300, gaps=0.02)
+    params = operation.params(**operation.example.params, nan_policy=policy)
+    repeated = given(operation, {**arrays, alone: np.repeat(arrays[alone][:1], 5, axis=0)})
+    expected = operation.implementation("cpu")(params, **repeated)
+    for one in (arrays[alone][0], arrays[alone][:1]):
+        inputs = given(operation, {**arrays, alone: one})
+        infos = {each: ArrayInfo("float64", array.shape) for each, array in inputs.items()}
+        operation.validate(operation.example.params, infos)
+        on_device = operation.implementation("gpu")(params, **inputs, device=EmulatedDevice())
+        for got in (operation.implementation("cpu")(params, **inputs), on_device):
+            for output, numbers in expected.items():
+                assert np.array_equal(got[output], numbers, equal_nan=True), (output, one.shape)
 
 
 @pytest.mark.parametrize(

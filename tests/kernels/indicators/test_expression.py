@@ -66,6 +66,16 @@ def test_many_indicators_in_one_request_have_the_bytes_of_single_requests() -> N
             assert np.array_equal(answer[name], series, equal_nan=True), name
 
 
+def test_the_two_series_of_an_indicator_may_be_given_by_their_places() -> None:
+    arrays = {name: bars(2, 200)[name] for name in ("close", "benchmark")}
+    beta = {"op": "rolling_pair", "period": 20, "statistic": "beta"}
+    written = {"a": {**beta, "a": "close", "b": "benchmark"}, "b": {**beta, "close": "close"}}
+    answer = compute({"outputs": written}, arrays)
+    expected = single("rolling_pair", arrays, period=20, statistic="beta")["rolling_pair"]
+    assert np.array_equal(answer["a"], expected, equal_nan=True)
+    assert np.array_equal(answer["b"], expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("operation", DECLARED, ids=lambda operation: operation.name)
 def test_every_indicator_is_an_operation_of_expressions(operation: Any) -> None:
     arrays = {each.shown: bars(2, 200)[each.shown] for each in operation.inputs}
@@ -158,7 +168,11 @@ def _chain(length: int, op: str = "sum", period: int = 2) -> dict[str, Any]:
     [
         ({"outputs": {"x": {"op": "nope"}}}, "/params/outputs/x/op", "there is no operation 'nope'"),
         ({"outputs": {"x": {"of": "close"}}}, "/params/outputs/x/op", "op should be the name of an operation"),
-        ({"outputs": {"x": {"op": "macd"}}}, "/params/outputs/x/op", "there are macd.macd, macd.signal"),
+        (
+            {"outputs": {"x": {"op": "macd"}}},
+            "/params/outputs/x/op",
+            "'macd' is no output of an operation; there are macd.macd, macd.signal",
+        ),
         ({"outputs": {"x": {"op": "sma", "of": "close"}}}, "/params/outputs/x/period", "'period' is required"),
         ({"outputs": {"x": {"op": "sum", "period": 3}}}, "/params/outputs/x/of", "the field 'of' is required"),
         (
