@@ -249,9 +249,9 @@ class _Reader:
         if op in _FUNCTIONS:
             return _FUNCTIONS[op]
         several = [name for name in _FUNCTIONS if name.partition(".")[0] == op.partition(".")[0]]
-        if several:
-            raise refuse(f"{at}/op", f"{op[:80]!r} is no output of an operation; there are {', '.join(several)}")
-        near = get_close_matches(op[:80].lower(), _FUNCTIONS, n=5)
+        if several and "." not in op:
+            raise refuse(f"{at}/op", f"{op} has several outputs; name one of {', '.join(several)}")
+        near = several or get_close_matches(op[:80].lower(), _FUNCTIONS, n=5)
         raise refuse(f"{at}/op", f"there is no operation {op[:80]!r}{'; near are ' if near else ''}{', '.join(near)}")
 
     def _argument(self, function: _Function, name: str, fields: dict[str, Any], at: str) -> Node:

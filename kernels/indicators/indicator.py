@@ -141,9 +141,9 @@ def indicator(
         name, signature = build.__name__, inspect.signature(build)
         hints = get_type_hints(build, include_extras=True)
         inputs = tuple(
-            Input("prices" if oldest else each.name,
+            Input("prices" if oldest and each.name == "close" else each.name,
                   f"{INPUTS.get(each.name, 'no known input')}, shape (time) or (assets, time), oldest first",
-                  ("float64", "float32"), (1, 2), nan=True, renamed=each.name if oldest else "")
+                  ("float64", "float32"), (1, 2), nan=True, renamed="close" if oldest and each.name == "close" else "")
             for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
         )  # fmt: skip
         fields: dict[str, Any] = {
@@ -257,6 +257,7 @@ def require_alike(params: Any, infos: Mapping[str, ArrayInfo]) -> None:
 
 
 def _check(name: str, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
+    infos = INDICATORS[name].given((), infos)
     require_alike(params, infos)
     first_name, first = next(iter(infos.items()))
     program = INDICATORS[name].program(params, ITEMSIZE[first.dtype])

@@ -61,11 +61,13 @@ def stages(program: Program, itemsize: int) -> Stages:
     cut = list(_cut(program, itemsize))
     stage_of = {step: index for index, steps in enumerate(cut) for step in steps}
     last: dict[int, int] = {}  # the last stage that reads a step's register
+    given = {index for index, step in enumerate(program.steps) if step.op == "input"}
     for index, step in enumerate(program.steps):
         for arg in step.args:
-            if arg.at >= 0 and stage_of.get(arg.at, -1) != stage_of.get(index, -1):
+            left = arg.at >= 0 and stage_of.get(arg.at, -1) != stage_of.get(index, -1)
+            if left and (step.is_map or arg.at not in given):
                 last[arg.at] = max(last.get(arg.at, -1), stage_of[index])
-    last |= {end.at: len(cut) for _, end in program.outputs}
+    last |= {end.at: len(cut) for _, end in program.outputs if end.at not in given}
     free: list[int] = []
     used = 0
     register: dict[int, int] = {}
@@ -78,13 +80,12 @@ def stages(program: Program, itemsize: int) -> Stages:
             register[step], used = used, used + 1
         return register[step]
 
-    read = {arg.at for step in program.steps if step.is_map for arg in step.args}
-    inputs = {index: taken(index) for index, step in enumerate(program.steps) if step.op == "input" and index in read}
+    inputs = {index: taken(index) for index in sorted(given & last.keys())}
     found = []
     for number, steps in enumerate(cut):
-        left = {step: taken(step) for step in steps if step in last}
-        found.append(_stage(program, steps, left, itemsize))
-        free += [register[step] for step, end in last.items() if end == number and step in register]
+        kept = {step: taken(step) for step in steps if step in last}
+        found.append(_stage(program, steps, kept, itemsize))
+        free += [register[step] for step, end in last.items() if end == number]
     return Stages(inputs, tuple(found), used)
 
 

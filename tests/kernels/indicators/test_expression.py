@@ -171,7 +171,7 @@ def _chain(length: int, op: str = "sum", period: int = 2) -> dict[str, Any]:
         (
             {"outputs": {"x": {"op": "macd"}}},
             "/params/outputs/x/op",
-            "'macd' is no output of an operation; there are macd.macd, macd.signal",
+            "macd has several outputs; name one of macd.macd, macd.signal",
         ),
         ({"outputs": {"x": {"op": "sma", "of": "close"}}}, "/params/outputs/x/period", "'period' is required"),
         ({"outputs": {"x": {"op": "sum", "period": 3}}}, "/params/outputs/x/of", "the field 'of' is required"),
