@@ -85,16 +85,16 @@ def jobs() -> list[Work]:
             lambda result: f"{symbols[0]} {result['ema'][0, -1]:,.2f}, {symbols[-1]} {result['ema'][-1, -1]:,.2f}",
         ),
         Work(
-            "rsi",
-            days,
-            {"close": close, "period": 14},
-            lambda result: f"RSI {result['rsi'][-1]:.2f} on {index.dates[-1]}",
-        ),
-        Work(
             "bollinger",
             days,
             {"close": close, "period": 20, "width": 2.0},
             lambda result: f"{result['lower'][-1]:,.2f} to {result['upper'][-1]:,.2f}, {_inside(close, result)}",
+        ),
+        Work(
+            "rsi",
+            days,
+            {"close": close, "period": 14},
+            lambda result: f"RSI {result['rsi'][-1]:.2f} on {index.dates[-1]}",
         ),
         Work(
             "macd",
