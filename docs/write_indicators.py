@@ -60,7 +60,7 @@ def _described(operation: Operation) -> str:
         lines += ["| parameter | default | values | |", "|---|---|---|---|", *rows, ""]
     params = operation.params(**operation.example.params)
     first = INDICATORS[name].program(params, 8).first
-    lines += ["| output | | first bar that may have a number in the example |", "|---|---|---|"]
+    lines += ["| output | | first bar with a number in the example, from 0 |", "|---|---|---|"]
     for output in operation.outputs:
         doc = _cell(output.doc.removesuffix("; of the inputs' shape and dtype"))
         lines.append(f"| `{output.name}` | {doc} | {first[output.name]} |")

@@ -225,6 +225,9 @@ class _Reader:
         if unknown is not None:
             names = ", ".join([*function.args, *(name for name in own if name != "nan_policy")])
             pointer = f"{at}/{str(unknown)[:80]}"
+            if function.own and unknown in ("of", "a", "b"):
+                series = ", ".join(function.args)
+                raise refuse(pointer, f"{written['op']} takes the series {series}: give each once, by its name")
             raise refuse(pointer, f"{written['op']} has no field {str(unknown)[:80]!r}; it has {names}")
         return self._built(function, args, fields, at)
 
@@ -310,7 +313,7 @@ def check(params: Expression, infos: Mapping[str, ArrayInfo]) -> None:
     for name in infos:
         if name not in inputs:
             raise refuse(f"/inputs/{name}", f"the expression does not read {name}; it reads {', '.join(inputs)}")
-    indicator.require_alike(params, infos)
+    indicator.require_alike(EXPRESSION, params, infos)
     info = next(iter(infos.values()))
     try:
         program = program_of(params, ITEMSIZE[info.dtype])

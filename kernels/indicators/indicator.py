@@ -240,25 +240,27 @@ def itemsize_of(infos: Mapping[str, ArrayInfo]) -> int:
     return _sizes(infos)[2]
 
 
-def require_alike(params: Any, infos: Mapping[str, ArrayInfo]) -> None:
+def require_alike(operation: Operation, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
     """Raise InvalidRequest if an indicator's inputs differ in shape or dtype, or have gaps that its policy refuses. One
     series of as many bars is alike to those of many assets."""
-    shape = whole_shape(infos)
-    first_name, first = next((name, info) for name, info in infos.items() if info.shape == shape)
+    shape, shown = whole_shape(infos), {each.name: each.shown for each in operation.inputs}
+    first_name, first = next((shown[name], info) for name, info in infos.items() if info.shape == shape)
     for other, info in infos.items():
-        if info.shape not in (shape, shape[-1:], (1, *shape[-1:])) or info.dtype != first.dtype:
+        at, name = f"/inputs/{other}", shown[other]
+        if info.dtype != first.dtype:
+            raise refuse(at, f"{name} is {info.dtype}, and {first_name} is {first.dtype}; they must have one dtype")
+        if info.shape not in (shape, shape[-1:], (1, *shape[-1:])):
             raise refuse(
-                f"/inputs/{other}",
-                f"{other} is {info.dtype} of shape {list(info.shape)}, and {first_name} is {first.dtype} of shape "
-                f"{list(shape)}; they must be alike, or one series of {shape[-1]} bars",
+                at,
+                f"{name} has the shape {list(info.shape)}, and {first_name} {list(shape)}; they must be alike, or one "
+                f"series of {shape[-1]} bars",
             )
         if params.nan_policy == "error" and info.has_nan:
-            raise refuse(f"/inputs/{other}", f'{other} holds a NaN and nan_policy is "error"')
+            raise refuse(at, f'{name} holds a NaN and nan_policy is "error"')
 
 
 def _check(name: str, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
-    infos = INDICATORS[name].given((), infos)
-    require_alike(params, infos)
+    require_alike(INDICATORS[name].operation, params, infos)
     first_name, first = next(iter(infos.items()))
     program = INDICATORS[name].program(params, ITEMSIZE[first.dtype])
     needed, got = 1 + max(program.first.values()), first.shape[-1]

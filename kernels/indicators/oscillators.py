@@ -71,7 +71,7 @@ def _averages(x: Node, fast: int, slow: int, kind: str, convention: str = "plain
 @indicator(
     "Moving average convergence/divergence (Appel 1979).",
     macd="the fast less the slow average",
-    signal="the exponential average of macd",
+    signal="the average of macd, exponential or simple as the others",
     histogram="macd - signal",
     same_as=[
         talib(

@@ -1642,7 +1642,7 @@ class Operations(ABC):
 
         Returns:
             macd: the fast less the slow average; of the inputs' shape and dtype
-            signal: the exponential average of macd; of the inputs' shape and dtype
+            signal: the average of macd, exponential or simple as the others; of the inputs' shape and dtype
             histogram: macd - signal; of the inputs' shape and dtype
         """
         fields = given(

@@ -129,13 +129,18 @@ class Operation:
             return _operation(self._name, a=args[0], b=args[1])
         if named := next((arg for arg in args if isinstance(arg, Operation)), None):
             raise TypeError(f"{named!r} is no series; inputs are {', '.join(_INPUTS)}, an operation is to be called")
+        args = tuple(_plain(arg) for arg in args)  # refuses an array
         series = [arg for arg in args if isinstance(arg, Series)]
         numbers = args[len(series) :]
-        if len(series) > 2 or len(numbers) > 1 or any(isinstance(number, Series) for number in numbers):
+        if any(isinstance(number, Series) for number in numbers):
+            raise TypeError(f"{self._name} takes series first, and then a period; name what else it has")
+        if len(series) > 2:
             raise TypeError(
-                f"{self._name} takes at most two series and then a period by position, got {len(series)} series; name "
-                "the others, such as high=..., low=..., close=..."
+                f"{self._name} takes at most two series by position, got {len(series)}; name them, such as high=..., "
+                "low=..., close=..."
             )
+        if len(numbers) > 1:
+            raise TypeError(f"{self._name} takes one number by position, the period, got {len(numbers)}; name them all")
         names = ("of",) if len(series) == 1 else ("a", "b")
         given = dict(zip(names, series, strict=False)) | dict(zip(("period",), numbers, strict=False))
         if twice := sorted(given.keys() & fields.keys()):

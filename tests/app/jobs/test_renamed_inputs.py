@@ -96,3 +96,13 @@ def test_no_input_is_renamed_to_the_name_of_another() -> None:
     for operation in OPERATIONS.values():
         names = [*(each.shown for each in operation.inputs), *(each.name for each in operation.inputs if each.renamed)]
         assert len(set(names)) == len(names), operation.name
+
+
+@pytest.mark.parametrize("name", ["close", "prices"])
+def test_a_gap_is_refused_at_the_name_that_the_request_has(api: Live, name: str) -> None:
+    params = {"period": 3, "nan_policy": "error"}
+    refused = api.http.post("/v1/jobs", json=body(name, params=params, inputs={name: {"data": [1.0, None, 2.0, 3.0]}}))
+
+    assert refused.json()["errors"] == [
+        {"pointer": f"/inputs/{name}", "detail": 'close holds a NaN and nan_policy is "error"'}
+    ]

@@ -238,10 +238,10 @@ def test_inputs_that_are_not_alike_are_refused() -> None:
     operation = OPERATIONS["atr"]
     infos = {name: ArrayInfo("float64", (4, 50)) for name in ("high", "low", "close")}
     for shape, dtype, problem in (
-        ((4, 51), "float64", r"low is float64 of shape \[4, 51\], and high .*\[4, 50\]; .* one series of 50 bars"),
-        ((51,), "float64", r"shape \[51\]"),
-        ((3, 50), "float64", r"shape \[3, 50\]"),
-        ((50,), "float32", "is float32"),
+        ((4, 51), "float64", r"low has the shape \[4, 51\], and high \[4, 50\]; .* one series of 50 bars"),
+        ((51,), "float64", r"the shape \[51\]"),
+        ((3, 50), "float64", r"the shape \[3, 50\]"),
+        ((50,), "float32", "low is float32, and high is float64; they must have one dtype"),
     ):
         with pytest.raises(InvalidRequest, match=problem):
             operation.validate({}, {**infos, "low": ArrayInfo(dtype, shape)})

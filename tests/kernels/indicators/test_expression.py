@@ -139,8 +139,15 @@ def test_the_builder_writes_what_is_used_twice_once() -> None:
     assert wanted["outputs"]["k"] == {"op": "stochastic.k", "period": 5}
     with pytest.raises(TypeError, match="a series has no truth value"):
         bool(ta.close > 1)
-    with pytest.raises(TypeError, match="ema takes at most two series and then a period by position, got 1 series"):
-        ta.ema(ta.close, 3, 4)
+    for wrong, problem in (
+        (lambda: ta.ema(ta.close, 3, 4), "ema takes one number by position, the period, got 2"),
+        (lambda: ta.macd.macd(12, 26, 9), "macd.macd takes one number by position, the period, got 3"),
+        (lambda: ta.atr(ta.high, ta.low, ta.close, 14), "atr takes at most two series by position, got 3; name them"),
+        (lambda: ta.ema(3, ta.close), "ema takes series first, and then a period"),
+        (lambda: ta.ema(np.ones(3), 3), "an array is no operand; name it ta.a to ta.h"),
+    ):
+        with pytest.raises(TypeError, match=problem):
+            wrong()
     assert ta.expression(x=ta.max(ta.close, 3.0))["outputs"]["x"] == {"op": "max", "a": "close", "b": 3.0}
     assert ta.expression(x=ta.close == 3.0)["outputs"]["x"] == {"op": "eq", "a": "close", "b": 3.0}
     assert ta.expression(x=3.0)["outputs"] == {"x": 3.0}
@@ -181,6 +188,11 @@ def _chain(length: int, op: str = "sum", period: int = 2) -> dict[str, Any]:
             "neg has no field 'by'; it has of",
         ),
         ({"outputs": {"x": {"op": "rsii", "of": "close"}}}, "/params/outputs/x/op", "near are rsi"),
+        (
+            {"outputs": {"x": {"op": "atr", "a": "high", "b": "low"}}},
+            "/params/outputs/x/a",
+            "atr takes the series high, low, close: give each once, by its name",
+        ),
         ({"outputs": {"x": {"op": "sma", "of": "close", "period": 2.5}}}, "/params/outputs/x/period", "an integer"),
         ({"outputs": {"x": {"op": "lag", "of": "close", "bars": -1}}}, "/params/outputs/x/bars", "at least 0, got -1"),
         ({"outputs": {"x": {"op": "neg", "of": {"op": "neg", "of": "y"}}}}, "/params/outputs/x/of/of", "series 'y'"),
