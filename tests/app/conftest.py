@@ -17,6 +17,7 @@ import uvicorn
 
 from tests.app.computations import COMPUTATIONS
 from tests.conftest import emptied, free_port, redis_of_its_own
+from tests.waiting import wait_until
 from warpdesk_server.app.http.reception import reception
 from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.main import create_app
@@ -59,6 +60,16 @@ class Live:
         assert answer.status_code == 202, answer.text
         job_id: str = answer.json()["id"]
         return job_id
+
+    def await_metrics(self, *lines: str) -> None:
+        """Wait until the page of metrics has the lines: it leaves out what a busy Redis has not told in time."""
+        pages = [""]
+
+        def shown() -> bool:
+            pages[0] = self.http.get("/metrics").text
+            return all(line in pages[0] for line in lines)
+
+        wait_until(shown, lambda: f"there is no {next(line for line in lines if line not in pages[0])} in {pages[0]}")
 
 
 @contextmanager

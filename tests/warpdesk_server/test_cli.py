@@ -196,7 +196,10 @@ def test_submit_leaves_a_parameter_that_is_named_like_an_option_to_the_service(
     request = ["submit", "rsi", "-i", f"prices={tmp_path}/prices.npy", "-p", "period=14", "-p", f"{name}=1"]
     assert main([*request, "--url", service.url]) == 1
     message = capsys.readouterr().err
-    assert message == f"warpdesk: /params/{name}: there is no field '{name}' here (invalid-request, HTTP 422)\n"
+    assert message == (
+        f"warpdesk: /params/{name}: there is no field '{name}' here; there are period, convention, flat, nan_policy "
+        "(invalid-request, HTTP 422)\n"
+    )
 
 
 @pytest.mark.parametrize(

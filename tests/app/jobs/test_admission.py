@@ -373,10 +373,7 @@ def test_refusals_and_replays_are_counted(serve_api: Callable[..., Any]) -> None
         for _ in range(2):
             api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
         submitted(api)
-        text = api.http.get("/metrics").text
-
-    assert 'warpdesk_refusals_total{code="quota-reached"} 1.0' in text
-    assert "warpdesk_jobs_replayed_total 1.0" in text
+        api.await_metrics('warpdesk_refusals_total{code="quota-reached"} 1.0', "warpdesk_jobs_replayed_total 1.0")
 
 
 # --- what a power cut leaves

@@ -133,11 +133,11 @@ def test_metrics_count_jobs_that_another_was_computed_for(serve_api: Callable[..
     with serve_api() as api:
         first, _ = pair(api)
         work(api.queue, api.store, first)
-        text = api.http.get("/metrics").text
-
-    finished = 'operation="scale",queue="batch",reason="",state="succeeded"'
-    assert f"warpdesk_jobs_finished_total{{{finished}}} 2.0" in text
-    assert 'warpdesk_jobs_coalesced_total{operation="scale"} 1.0' in text
-    assert 'warpdesk_batches_total{operation="scale",trigger="alone"} 1.0' in text
-    assert 'warpdesk_batch_size_count{operation="scale"} 1.0' in text
-    assert 'warpdesk_jobs_computed_total{backend="cpu",operation="scale"} 1.0' in text
+        finished = 'operation="scale",queue="batch",reason="",state="succeeded"'
+        api.await_metrics(
+            f"warpdesk_jobs_finished_total{{{finished}}} 2.0",
+            'warpdesk_jobs_coalesced_total{operation="scale"} 1.0',
+            'warpdesk_batches_total{operation="scale",trigger="alone"} 1.0',
+            'warpdesk_batch_size_count{operation="scale"} 1.0',
+            'warpdesk_jobs_computed_total{backend="cpu",operation="scale"} 1.0',
+        )

@@ -153,9 +153,9 @@ def test_dead_letters_are_for_operators(serve_api: Callable[..., Any], tmp_path:
 def test_metrics_count_what_was_tried_again_and_given_up(serve_api: Callable[..., Any]) -> None:
     with serve_api() as api:
         dead(api)
-        text = api.http.get("/metrics").text
-
-    assert 'warpdesk_jobs_dead_total{operation="scale"} 1.0' in text
-    assert "warpdesk_dead_letters 1.0" in text
-    assert 'warpdesk_job_retries_total{operation="scale"} 2.0' in text
-    assert 'warpdesk_job_strikes_total{operation="scale"} 3.0' in text
+        api.await_metrics(
+            'warpdesk_jobs_dead_total{operation="scale"} 1.0',
+            "warpdesk_dead_letters 1.0",
+            'warpdesk_job_retries_total{operation="scale"} 2.0',
+            'warpdesk_job_strikes_total{operation="scale"} 3.0',
+        )
