@@ -142,9 +142,8 @@ for _name, _declared in INDICATORS.items():
     _series = tuple(each.shown for each in _declared.operation.inputs)
     for _output in _declared.operation.outputs:
         _alone = len(_declared.operation.outputs) == 1
-        _FUNCTIONS.setdefault(
-            _name if _alone else f"{_name}.{_output.name}",
-            _Function(_series, _declared.operation.params, _picked(_name, _output.name), own=True),
+        _FUNCTIONS[_name if _alone else f"{_name}.{_output.name}"] = _Function(
+            _series, _declared.operation.params, _picked(_name, _output.name), own=True
         )
 
 
@@ -162,7 +161,7 @@ def own_functions() -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
             },
         )
         for name, each in _FUNCTIONS.items()
-        if name.partition(".")[0] not in INDICATORS
+        if not each.own
     ]
 
 

@@ -20,11 +20,11 @@ from pydantic import Field, create_model
 from pydantic.fields import FieldInfo
 
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
-from warpdesk_server.kernels.indicators import algebra, spec
+from warpdesk_server.kernels.indicators import algebra, spec, windows
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.bars import BARS
 from warpdesk_server.kernels.indicators.plan import LONGEST_PAIR, SUMS, WINDOWS, Program, Step, plan
-from warpdesk_server.kernels.indicators.recurrence import GROUP, TILE, look_back
+from warpdesk_server.kernels.indicators.recurrence import TILE, board
 from warpdesk_server.kernels.indicators.stages import stages
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
 from warpdesk_server.kernels.params import Params
@@ -141,11 +141,8 @@ def indicator(
         name, signature = build.__name__, inspect.signature(build)
         hints = get_type_hints(build, include_extras=True)
         inputs = tuple(
-            Input("prices" if oldest and each.name == "close" else each.name,
-                  f"{INPUTS.get(each.name, 'no known input')}, shape (time) or (assets, time), oldest first",
-                  ("float64", "float32"), (1, 2), nan=True, renamed="close" if oldest and each.name == "close" else "")
-            for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
-        )  # fmt: skip
+            _input(each.name, oldest) for each in signature.parameters.values() if each.kind is not each.KEYWORD_ONLY
+        )
         fields: dict[str, Any] = {
             each.name: (_described(each.name, hints[each.name]), ... if each.default is each.empty else each.default)
             for each in signature.parameters.values()
@@ -180,6 +177,12 @@ def indicator(
         return build
 
     return declare
+
+
+def _input(name: str, oldest: bool) -> Input:
+    recorded, renamed = ("prices", "close") if oldest and name == "close" else (name, "")
+    doc = f"{INPUTS.get(name, 'no known input')}, shape (time) or (assets, time), oldest first"
+    return Input(recorded, doc, ("float64", "float32"), (1, 2), nan=True, renamed=renamed)
 
 
 def _require_whole(
@@ -296,22 +299,16 @@ def _need(program: Program, rows: int, time: int, itemsize: int) -> int:
 
 def _table(step: Step, rows: int, time: int, itemsize: int) -> int:
     """Bytes of a loop's launch besides its series."""
-    each = -(-time // TILE)
-    tiles = rows * each
+    tiles = -(-time // TILE)
     if step.op in ("follow", "strength"):
-        states = 1 if step.op == "follow" else 2
-        flags, numbers = 1 + 3 * tiles, (2 + states) * tiles + 6 * states + 4
-        if look_back(step.law, itemsize) == 0:
-            groups, spans = rows * (each // GROUP + 2), rows * (each // GROUP**2 + 2)
-            flags, numbers = flags + groups + spans, numbers + (1 + states) * groups + states * spans
-        return 4 * flags + numbers * itemsize
+        needed = board(step.law, 1 if step.op == "follow" else 2, rows, tiles, itemsize)
+        return 4 * needed.flags + needed.numbers * itemsize
     if step.op == "scan":
-        return 2 * tiles * itemsize
+        return 2 * rows * tiles * itemsize
     if step.op == "pair":
         return SUMS * rows * time * itemsize if step.values[0] > LONGEST_PAIR else 0
-    if step.op in WINDOWS and step.values[0] > TILE:
-        period, sums = int(step.values[0]), 1 if step.op == "mean" else 2
-        return rows * (time // period + 2) * -(-period // TILE) * 2 * sums * itemsize
+    if step.op in WINDOWS:
+        return windows.totals(int(step.values[0]), rows, time, sums=1 if step.op == "mean" else 2) * itemsize
     return 0
 
 

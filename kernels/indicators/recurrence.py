@@ -79,6 +79,28 @@ def look_back(recurrence: Recurrence, itemsize: int) -> int:
     return tiles if tiles <= LOOK_BACK_LIMIT else 0
 
 
+@dataclass(frozen=True)
+class Board:
+    """What the blocks of an indicator's launch leave for each other in device memory.
+
+    `flags` and `numbers` in all; of each row the states of `groups` of tiles and of `spans` of groups, where none is
+    left out.
+    """
+
+    flags: int
+    numbers: int
+    groups: int
+    spans: int
+
+
+def board(recurrence: Recurrence, states: int, rows: int, tiles: int, itemsize: int) -> Board:
+    """The board of an EMA (one state) or RSI (two) of rows of so many tiles."""
+    groups, spans = (0, 0) if look_back(recurrence, itemsize) else (-(-tiles // GROUP), tiles // GROUP**2 + 1)
+    flags = 1 + rows * (3 * tiles + groups + spans)
+    numbers = rows * ((2 + states) * tiles + (1 + states) * groups + states * spans)
+    return Board(flags, numbers, groups, spans)
+
+
 def negligible(itemsize: int) -> float:
     """The sum of gains and losses up to which they count as zero, so that the RSI does not change.
 

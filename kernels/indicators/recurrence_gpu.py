@@ -7,10 +7,10 @@ import numpy as np
 
 from warpdesk_server.kernels.gpu.occupancy import Shape, best
 from warpdesk_server.kernels.indicators.recurrence import (
-    GROUP,
     SEGMENT,
     SEGMENTS,
     Recurrence,
+    board,
     decay,
     look_back,
     negligible,
@@ -31,21 +31,19 @@ def strengths(series: Series, law: Recurrence, flat: float, out: Any) -> None:
 
 
 def _run(series: Series, name: str, states: int, law: Recurrence, out: Any, *own: Any) -> None:
-    device, back = series.device, look_back(law, series.dtype.itemsize)
-    tiles, tasks = series.tiles, series.tasks
+    device, itemsize = series.device, series.dtype.itemsize
+    needed = board(law, states, series.rows, series.tiles, itemsize)
     shape = best(device, series.kernel("recurrence.cu", name), _shapes(series, states))
     packed = shape.threads // series.width
-    groups, spans = (0, 0) if back else (-(-tiles // GROUP), tiles // GROUP**2 + 1)
-    flags = device.zeros(1 + 3 * tasks + series.rows * (groups + spans), np.uint32)
-    tables = series.empty((2 + states) * tasks + series.rows * ((1 + states) * groups + states * spans))
+    flags, tables = device.zeros(needed.flags, np.uint32), series.empty(needed.numbers)
     series.launch(
         "recurrence.cu",
         name,
         shape.blocks,
         shape.threads,
-        *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(tiles)),
-        *(np.int32(value) for value in (packed, series.width, back)),
-        *(np.int64(groups), np.int64(spans), flags, tables, out),
+        *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(series.tiles)),
+        *(np.int32(value) for value in (packed, series.width, look_back(law, itemsize))),
+        *(np.int64(needed.groups), np.int64(needed.spans), flags, tables, out),
         *(series.real(law.beta), decay(law.beta, series.real)),
         *(np.int32(value) for value in (law.late + law.warm, law.late + law.valid, law.settled)),
         *(series.nan, *own),

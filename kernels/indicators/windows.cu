@@ -21,11 +21,11 @@
 //
 // Bytes per bar in float64: 16. The block before, one block of bars in 43 for a period of 20 and one in two above 1,024, and of
 // long windows a second and third reading of the prices, come from L2 where a period of prices fits there. Operations of float64
-// per bar: 16 (sma), 53 with the root (deviation), 60 with the division (cutler); an H200 has time for 55. Instructions of all
-// kinds per bar, for a period of 20 and one long row in blocks of 128 threads, counted in the code for sm_90: 120 (sma), 205
-// (cutler); an H200 issues 103 in the time of 16 bytes. So sma may come to 86 % of the bandwidth, and cutler to half of it. In
-// float32, half the bytes at nearly as many instructions, all wait for them. Where all bars are there, a bar costs 16 of them to
-// load and 14 to store: 11 and 12 of its own, the others are its share of what a warp asks about 256 bars.
+// per bar: 16 (sma), 52 with the root (deviation), 60 with the division (cutler); an H200 has time for 55. Instructions of all
+// kinds per bar, for a period of 20 and one long row in blocks of 128 threads, were counted in the code for sm_90 when it also
+// served parts of rows, which took a few more: 120 (sma), 205 (cutler); an H200 issues 103 in the time of 16 bytes. So sma may
+// come to 86 % of the bandwidth, and cutler to half of it. In float32, half the bytes at nearly as many instructions, all wait
+// for them.
 // Registers in float64 on an H200: 48 (sma), 84 (deviation), 93 (cutler), up to 128 elsewhere, without spills. For sma and most of
 // *_short the compiler is left to find how many, since any floor on the blocks of a multiprocessor made it take more; cutler_short
 // spills where it is left alone. deviation and cutler are bound to 96 by the bounds of larger blocks than they have (BOUND): two

@@ -25,15 +25,19 @@ Windows of up to 12 bars are added bar by bar, from the newest to the oldest, wi
 
 from typing import Any
 
-import numpy as np
-
 SHORT = 12  # the longest window that is added bar by bar
 EIGHT = 8  # bars within which partial sums double
 GROUP = 16  # eights of a group, and groups of a group of groups
+STRETCH = EIGHT * GROUP * GROUP  # bars; on a GPU longer windows are summed by stretches, and then these
+
+
+def totals(period: int, rows: int, time: int, sums: int) -> int:
+    """How many sums of stretches an indicator's windows leave in device memory, of each kind over both blocks."""
+    return rows * -(-time // period) * -(-period // STRETCH) * 2 * sums if period > STRETCH else 0
 
 
 def share(period: int, dtype: Any) -> Any:
-    """The weight of one bar in the mean of an indicator's window: 1 / period, rounded in the dtype of the
-    computation."""
-    real = np.dtype(dtype).type
+    """The weight of one bar in the mean of an indicator's window: 1 / period, rounded in the computation's NumPy
+    dtype."""
+    real = dtype.type
     return real(1) / real(period)

@@ -7,25 +7,23 @@ import numpy as np
 
 from warpdesk_server.kernels.gpu.occupancy import Shape, best
 from warpdesk_server.kernels.indicators.series import Series
-from warpdesk_server.kernels.indicators.windows import EIGHT, SHORT, share
+from warpdesk_server.kernels.indicators.windows import EIGHT, SHORT, STRETCH, share, totals
 
 # As in windows.cu.
 _SLOTS = 9
 _MOST_SHORT, _MOST = 128, 256  # threads
-# It decides bytes: the sum of a longer block is added up from sums of so many bars.
-_LONG_BARS = EIGHT * _MOST
 
 
 def means(series: Series, period: int, out: Any) -> None:
-    _run(series, "sma", period, 0.0, out, sums=1)
+    _run(series, "sma", period, out, sums=1)
 
 
 def deviations(series: Series, period: int, out: Any) -> None:
-    _run(series, "deviation", period, 0.0, out, sums=2)
+    _run(series, "deviation", period, out, sums=2)
 
 
 def cutler(series: Series, period: int, flat: float, out: Any) -> None:
-    _run(series, "cutler", period, flat, out, sums=2)
+    _run(series, "cutler", period, out, sums=2, own=flat)
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def _rows(rows: int, pieces: int, most: int) -> _Rows:
     return _Rows(tiles, many, min(rows, most // many) if tiles == 1 else 1)
 
 
-def _run(series: Series, name: str, period: int, own: float, out: Any, sums: int) -> None:
+def _run(series: Series, name: str, period: int, out: Any, sums: int, own: float = 0.0) -> None:
     itemsize = series.dtype.itemsize
     prices = series.prices, np.int64(series.time), np.int32(period)
     law = share(period, series.dtype), series.real(own), series.nan
@@ -69,7 +67,7 @@ def _run(series: Series, name: str, period: int, own: float, out: Any, sums: int
         launch(f"{name}_short", shape, *dealt, *law, out)
         return
     blocks = -(-series.time // period)
-    if period <= _LONG_BARS:
+    if period <= STRETCH:
         eights = -(-period // EIGHT)
         deals = {}
         for most in (_MOST // 4, _MOST // 2, _MOST):
@@ -88,13 +86,13 @@ def _run(series: Series, name: str, period: int, own: float, out: Any, sums: int
         reciprocal = np.uint32(2**32 // period + 1)
         launch(name, shape, *cut, *places, reciprocal, np.int32(deal.packed * region), *law, out)
         return
-    stretches = -(-period // _LONG_BARS)
+    stretches = -(-period // STRETCH)
     grid = np.int64(blocks), np.int32(stretches)
-    totals = series.empty(series.rows * blocks * stretches * 2 * sums)
+    left = series.empty(totals(period, series.rows, series.time, sums))
     shared = (2 * _MOST * _SLOTS + 1 + 2 * sums * _MOST) * itemsize
-    shape = Shape(series.rows * blocks * stretches, _MOST, 2 * _LONG_BARS, shared)
-    launch(f"{name}_totals", shape, *grid, series.nan, totals)
-    launch(f"{name}_long", shape, *grid, totals, *law, out)
+    shape = Shape(series.rows * blocks * stretches, _MOST, 2 * STRETCH, shared)
+    launch(f"{name}_totals", shape, *grid, series.nan, left)
+    launch(f"{name}_long", shape, *grid, left, *law, out)
 
 
 def _warps(threads: int) -> int:

@@ -69,12 +69,6 @@ def _gap_at_the_end_of_a_tile_then_flat() -> dict[str, NDArray[Any]]:
     return {"prices": prices}
 
 
-def _without_a_price_for_45_tiles() -> dict[str, NDArray[Any]]:
-    prices = walk(1, 66 * TILE + 5, gaps=0.3)
-    prices[0, 20 * TILE : 65 * TILE] = np.nan  # more tiles than a warp asks at a time
-    return {"prices": prices}
-
-
 def _rows_with_gaps(rows: int, time: int, dtype: str) -> Callable[[], dict[str, NDArray[Any]]]:
     """Some rows have all their prices, one has none, and one has its first price at its last bar."""
 
@@ -214,10 +208,6 @@ CASES: tuple[Case, ...] = (
             *(("ema", "float64", shape) for shape in ((3, 1024), (3, 1025), (2, TILE - 1), (2, TILE), (2, TILE + 1))),
             ("bollinger", "float32", (40, 99)),
         )
-    ),
-    *(
-        _case("sma", _without_a_price_for_45_tiles, f"many tiles-{policy}", small=False, period=7, nan_policy=policy)
-        for policy in ("skip", "ffill")
     ),
     _case("ema", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),
     _case("rsi", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),

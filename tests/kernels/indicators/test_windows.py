@@ -20,7 +20,7 @@ from warpdesk_server.kernels.indicators import program_cpu, program_gpu, windows
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.indicators.series import Series
-from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT
+from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, STRETCH
 
 Array = NDArray[Any]
 
@@ -160,6 +160,7 @@ def test_kernels_and_loops_know_the_same_numbers() -> None:
     assert (defined["SHORT"], defined["EIGHT"], defined["GROUP"]) == (SHORT, EIGHT, GROUP)
     assert (defined["SLOTS"], defined["THREADS"]) == (windows_gpu._SLOTS, windows_gpu._MOST)
     assert defined["SHORT_THREADS"] == windows_gpu._MOST_SHORT
+    assert EIGHT * defined["THREADS"] == STRETCH  # LONG_BARS
     most = windows_gpu._MOST
     groups = [most // eights * -(-eights // GROUP) for eights in range(GROUP + 1, most + 1)]
     assert defined["GROUPS"] >= max(groups)
