@@ -81,6 +81,9 @@ class Settings(SecretsOfFiles):
     inline_ttl: float = 3600.0  # a live job keeps its inputs beyond this
     result_ttl: float = DAY
     job_timeout: float = 600.0  # one attempt
+    # Jobs that would take one core longer than about this, by `kernels.operation.Cost.core_seconds`, are long: they
+    # run in a process of their own, at the machine's lowest priority, so that no other job waits for them.
+    long_seconds: Annotated[float, Field(ge=0)] = 0.5
     sweep_every: float = 60.0
 
     log_level: LogLevel = "warning"  # "info": a line for each request

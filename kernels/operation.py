@@ -56,16 +56,23 @@ class Cost:
     """The cost of one job of an operation, known before it starts: its memory and its work.
 
     `bytes` are its inputs, workspace and outputs together. `work` counts its elementary steps (an element touched, a
-    path step, a multiply-add): a device's time for the operation is about a + b * work.
+    path step, a multiply-add): a device's time for the operation is about a + b * work. `step` is about how many
+    seconds one core of a CPU takes for a step.
     """
 
     bytes: int
     work: float = 0.0
+    step: float = 2e-9
 
     @property
     def steps(self) -> float:
         """The elementary steps of an operation's job, or its bytes if the operation counts no steps."""
         return max(self.work or self.bytes, 1.0)
+
+    @property
+    def core_seconds(self) -> float:
+        """About how long one core takes for a job of the operation, with its bytes read or written at 1 GB/s."""
+        return self.work * self.step + self.bytes / 1e9
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,22 @@ def tie_to(parent: int, death: signal.Signals) -> Callable[[], None]:
             os._exit(1)  # the parent died before the line above
 
     return tie
+
+
+def yield_to_others(*, on_gpu: bool) -> None:
+    """Have this process, with all its threads, compute only where no other process wants the processor.
+
+    With a GPU it keeps a tenth, since its answers to questions about the device have a time limit.
+    """
+    if sys.platform != "linux":
+        return
+    for entry in Path("/proc/self/task").iterdir():  # Linux has both for each thread, and new ones take after theirs
+        thread = int(entry.name)
+        with suppress(OSError):  # it has ended, or this system does not let it
+            if on_gpu:
+                os.setpriority(os.PRIO_PROCESS, thread, 10)
+            else:
+                os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 def python() -> list[str]:

@@ -19,6 +19,10 @@ from warpdesk_server.workers.prices import parse
 # Redis, when the kernel sees fit for files. Survives a killed process either way; this is about power cuts.
 Durability = Literal["always", "everysec"]
 
+# Which jobs a worker takes. "both": quick ones, and it starts another process beside it while there are long ones, so
+# that no quick job waits for a long one. "all": both kinds in turn in one process. "quick" and "long": one kind alone.
+Takes = Literal["both", "all", "quick", "long"]
+
 
 def default_home() -> Path:
     """The default of WARPDESK_HOME: `~/.local/state/warpdesk`, or `warpdesk` in XDG_STATE_HOME if that is set.
@@ -82,6 +86,7 @@ class WorkerSettings(SecretsOfFiles):
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.child.cost
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm
     prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices
+    takes: Takes = "both"
     operations: str = "warpdesk_server.kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs
     canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang

@@ -97,10 +97,14 @@ async def _health(services: Services) -> schemas.Readiness:
 
 
 def _of_workers(services: Services, workers: Sequence[WorkerReport]) -> schemas.Health:
-    able = [worker for worker in workers if _is_able(services, worker)]
+    quick = [worker for worker in workers if worker.serves_quick_jobs]
+    able = [worker for worker in quick if _is_able(services, worker)]
     if not able:
-        states = ", ".join(sorted(_progress(worker.warm_up) or worker.state for worker in workers))
-        sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
+        states = [_progress(worker.warm_up) or worker.state for worker in quick]
+        states += ["takes long jobs alone"] * (len(workers) - len(quick))
+        sentence = (
+            f"None of {len(workers)} live workers is ready" + (": " if states else "") + ", ".join(sorted(states))
+        )
         return schemas.Health(status="unavailable", reasons=[sentence, *_gpus(workers), *_failures(workers)])
     troubles = [*services.admission.troubles(), *_waiting(workers), *_gpus(workers), *_failures(able)]
     if services.operations and all(_disabled(worker) >= services.operations.keys() for worker in able):
@@ -118,7 +122,8 @@ def _progress(warm_up: WarmUp | None) -> str:
 
 
 def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
-    waiting = [worker for worker in workers if not worker.able]
+    # One that takes long jobs is started when there are some: that it starts is no trouble.
+    waiting = [each for each in workers if not each.able and (each.serves_quick_jobs or each.state != "starting")]
     return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
 
 

@@ -28,7 +28,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.places import Places
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import PRIORITIES
+from warpdesk_server.workers.queue.protocol import PRIORITIES, QUICK
 from warpdesk_server.workers.queue.records import Bounds
 from warpdesk_server.workers.queue.reports import WorkerReport
 
@@ -55,7 +55,8 @@ class View:
     """The API's view of the job queue and of Redis' memory, as they were last read."""
 
     waiting: int = 0
-    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # with what this process enqueued since
+    # Quick jobs, with what this process enqueued since. Those that take long delay none of them.
+    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)
     memory: int = 0  # bytes that Redis uses
     max_memory: int = 0  # 0: no limit
 
@@ -97,6 +98,7 @@ class Admission:
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen able, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
+        self.serves_long_jobs = False  # whether some worker does: else all jobs wait in the lanes that every one serves
 
     # Questions of requests.
 
@@ -294,14 +296,19 @@ class Admission:
         thread."""
         now = time.monotonic()
         memory, max_memory = self._memory()
-        view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)
+        view = View(self._jobs.length(), self._jobs.waiting_by_owner(QUICK), memory, max_memory)
         if now >= self._workers_at:
-            able = {worker.name: (now, _fault(worker)) for worker in self._jobs.workers() if worker.able}
+            workers = self._jobs.workers()
+            self.serves_long_jobs = any(worker.serves_long_jobs for worker in workers)
+            able = {
+                worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
+            }
             kept = {name: report for name, report in self._able.items() if now - report[0] < 60}
             self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
         if now >= self._durability_at:
             self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
-        self.throughput.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
+        quick = sum(sum(owners.values()) for owners in view.by_owner.values())
+        self.throughput.look(quick, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
         return view
 
     def _memory(self) -> tuple[int, int]:

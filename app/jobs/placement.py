@@ -347,6 +347,7 @@ class Placement:
             timeout=settings.job_timeout,
             work=checked.cost.steps,
             size=checked.cost.bytes,
+            long=self._services.admission.serves_long_jobs and checked.cost.core_seconds > settings.long_seconds,
             private=checked.operation.confidential,
             together=operations.together(envelope.owner, checked),
             result_ttl=submission.result_ttl_s or settings.result_ttl,

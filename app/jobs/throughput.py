@@ -28,7 +28,7 @@ class ThroughputEstimate:
     Only time in which jobs waited counts: a rate over all time would tell how many jobs came, not how many the workers
     can compute. If jobs did not wait for long enough, the rate is the number of live workers divided by the mean time
     of recent jobs. Jobs of one launch share its time. Jobs that were answered with the result of an identical job did
-    not wait in the queue, so they count in neither.
+    not wait in the queue, so they count in neither; nor do jobs that take long, for which no other job waits.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,6 +47,8 @@ class ThroughputEstimate:
         """Count a job that a worker completed in the API's estimate of throughput."""
         provenance = record.provenance
         if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
+            return
+        if record.request.long:
             return
         self._ended += 1
         # The time of a private job reveals its noise, and every caller may learn this rate.

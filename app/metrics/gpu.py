@@ -62,7 +62,12 @@ def _of_workers(workers: Sequence[WorkerReport]) -> _Metrics:
         for worker in sorted(workers, key=lambda worker: worker.reported_at)
         if worker.slot is not None  # None in reports of an earlier release
     }
-    prices = [worker.dollars_per_hour for worker in workers if worker.dollars_per_hour is not None]
+    own = {(worker.host, worker.pid) for worker in workers}
+    prices = [
+        worker.dollars_per_hour
+        for worker in workers
+        if worker.dollars_per_hour is not None and (worker.host, worker.started_by) not in own
+    ]
     return {
         "workers": {
             (backend, state): counts[backend, state]

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from warpdesk.models import DType
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
@@ -20,6 +21,7 @@ Precision = Literal["ieee", "tf32", "bf16", "fp16"]
 PANEL_BYTES = 64 << 20
 SHARED = 4
 _TILE = 128  # the tile of matmul.cu: larger panels are multiples of it
+_MULTIPLY_ADD: dict[DType, float] = {"float32": 1.5e-11, "float64": 3e-11}  # seconds of a core: `Cost.step`
 _MEASURING = 64 << 20  # bytes to measure the error of a reduced precision with: precision.py takes 32 MiB twice
 
 
@@ -218,7 +220,8 @@ def _cost(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Cost:
     factors = a.nbytes + b.nbytes
     # A reduced precision holds a rounded copy of both factors, and two more of the one being rounded.
     rounding = factors + 2 * max(a.nbytes, b.nbytes) + _MEASURING if params.precision != "ieee" else 0
-    return Cost(factors + product + rounding, work=float(size.batch * size.m * size.n * size.k))
+    work = float(size.batch * size.m * size.n * size.k)
+    return Cost(factors + product + rounding, work=work, step=_MULTIPLY_ADD[a.dtype])
 
 
 def _grid(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Grid:

@@ -45,7 +45,7 @@ from warpdesk_server.workers.pipe import (
     receive_orders,
     send,
 )
-from warpdesk_server.workers.process import die_with
+from warpdesk_server.workers.process import die_with, yield_to_others
 from warpdesk_server.workers.queue.protocol import Transfers
 from warpdesk_server.workers.queue.reports import DeviceMemory, FailedExample, WarmUp
 from warpdesk_server.workers.settings import WorkerSettings
@@ -118,6 +118,8 @@ class _Child:
         self._handover = 0.0  # how long a job of the queue is waited for before the next one
         failed = self._warm_up(settings)
         _freeze()
+        if settings.takes == "long":
+            yield_to_others(on_gpu=self._device is not None)
         ready = Ready(
             device=found.report,
             seconds=time.monotonic() - began,
@@ -192,6 +194,11 @@ class _Child:
         """
         self._plan(documented(self._operations.values()))
         self._tell()
+        if self._device is None and settings.takes == "long":
+            # The worker beside it compiles the others. At this one's priority a lock of theirs may be held for long.
+            failed = self._try_all(until_one_succeeds=True)
+            self._untried.clear()
+            return failed
         start_second_compiler(settings)
         if self._device is None:
             return self._try_all(until_one_succeeds=True)

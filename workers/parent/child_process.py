@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 
 from warpdesk_server.workers import calls
 from warpdesk_server.workers.calls import Calls
+from warpdesk_server.workers.parent.companion import beside_companion
 from warpdesk_server.workers.pipe import (
     LOST_DEVICE,
     Checked,
@@ -127,6 +128,7 @@ class ChildProcess:
         withheld = ("WARPDESK_REDIS_URL", "WARPDESK_REDIS_URL_FILE")
         environment = {name: value for name, value in os.environ.items() if name not in withheld}
         environment.update(self._settings.cache_environment())
+        environment.update(beside_companion(self._settings))
         window = calls.shared()
         try:
             self._calls = Calls(window)

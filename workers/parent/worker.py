@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 import redis
@@ -21,6 +22,7 @@ from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.blocking_pop import BlockingPop
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.claims import Claims
+from warpdesk_server.workers.parent.companion import Companion
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
@@ -66,6 +68,8 @@ class Worker:
         self._started_at = time.time()
         self._suspension_seen_at = 0.0
         self._others_have_gpu = False
+        self._companion = Companion(settings) if settings.takes == "both" else None
+        self._long_work_waits = False  # and no worker is free for it
         self.undelivered = False
         operations = settings.catalogue()
         self._store = open_store(settings)
@@ -90,7 +94,7 @@ class Worker:
         self.look_around(self._jobs)
         self._heartbeat.start()
         for signum in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signum, self._stop.on_signal)
+            signal.signal(signum, self._on_signal)
         signal.signal(signal.SIGALRM, lambda *_: self._stop.drain())  # WARPDESK_MAX_SECONDS, see `run`
         try:
             batch: Batch | None = None
@@ -99,6 +103,8 @@ class Worker:
                     self._wait_while_suspended()
                     self._supervisor.await_ready()
                 self._supervisor.look_after_gpu()
+                if self._long_work_waits and self._companion is not None and not self._stop.requested:
+                    self._companion.start()
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
                     if self._stop.requested or not self._child.ready:
                         continue
@@ -115,8 +121,14 @@ class Worker:
             self._held = ()
             self._tear_down()
 
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        self._stop.on_signal(signum, frame)
+        if self._companion is not None:
+            self._companion.stop(again=True)
+
     def _claim(self, **only: Any) -> Claim:
-        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), **only)
+        takes = "quick" if self.settings.takes == "both" else self.settings.takes
+        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), takes=takes, **only)
 
     def _wait_for_work(self) -> Batch | None:
         """Wait for jobs in the worker's main thread and return them.
@@ -130,7 +142,7 @@ class Worker:
         batch = self._jobs.claim(claim)
         if batch is None:
             self._waits = claim
-            bells = [f"{BELL}any", *([f"{BELL}gpu"] if gpu else [])]
+            bells = [f"{BELL}{kind}" for kind in claim.kinds]
             rope = self._pop.listen([handed_key(self.name), *bells])
             ready = self._wake.wait([*rope, self._child.pipe], WAIT_SECONDS)
             message = self._pop.hear() if rope and rope[0] in ready else None
@@ -153,7 +165,8 @@ class Worker:
         If one was handed over in the last moment, it is run.
         """
         now, longest = time.monotonic(), self.settings.idle_exit_seconds
-        if self._idle_since is None or self._child.warm_up is not None:
+        working_beside = self._companion is not None and self._companion.runs
+        if self._idle_since is None or self._child.warm_up is not None or working_beside:
             self._idle_since = now
         if longest is None or now - self._idle_since < longest:
             return None
@@ -267,13 +280,19 @@ class Worker:
     def _tear_down(self) -> None:
         backoff = self._stop.backoff
         backoff.end_by = time.monotonic() + 3 if backoff.end_by is None else backoff.end_by
+        if self._companion is not None:
+            self._companion.stop()
         self._heartbeat.stop()
         self._supervisor.end()
         self._pop.close()
         self._store.close()
-        self._rq.unregister()
-        self._heartbeat.join(timeout=2)
-        self._jobs.unregister(self.name)
+        try:
+            self._rq.unregister()
+            self._heartbeat.join(timeout=2)
+            self._jobs.unregister(self.name)
+        finally:
+            if self._companion is not None:  # its job may run on as long as one here
+                self._companion.end(backoff.end_by - time.monotonic())
 
     # What the children ask.
 
@@ -307,11 +326,13 @@ class Worker:
         self._wake.wake()
 
     def look_around(self, queue: JobQueue) -> None:
-        self._others_have_gpu = any(
-            report.device is not None and report.device.backend == "gpu"
-            for report in queue.workers()
-            if report.name != self.name
-        )
+        others = [report for report in queue.workers() if report.name != self.name]
+        self._others_have_gpu = any(report.device is not None and report.device.backend == "gpu" for report in others)
+        if self._companion is not None:
+            free = any(report.takes in ("long", "all") and report.state in ("starting", "ready") for report in others)
+            self._long_work_waits = not free and queue.long_work_waits()
+            if self._long_work_waits:
+                self._wake.wake()
 
     def report(self) -> WorkerReport:
         state: WorkerState
@@ -335,6 +356,8 @@ class Worker:
             fallbacks=dict(self._supervisor.fallbacks),
             dollars_per_hour=self._supervisor.dollars_per_hour,
             warm_up=self._child.warm_up,
+            takes=self.settings.takes,
+            started_by=os.getppid(),
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:

@@ -20,10 +20,8 @@ from warpdesk_server.workers.queue.records import (
 
 
 def claim_arguments(claim: Claim) -> tuple[Any, ...]:
-    kinds = "any gpu" if claim.gpu else "any"
-    lease = repr(LEASE_SECONDS)
     return (
-        *(claim.worker, claim.process, claim.digest, lease, kinds, utcformat(now())),
+        *(claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS), " ".join(claim.kinds), utcformat(now())),
         *(int(claim.waits), claim.only, claim.items, claim.bytes),
     )
 

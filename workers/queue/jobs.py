@@ -89,7 +89,7 @@ class JobQueue(QueueView):
             json.dumps(sorted(set(request.inputs.values()))),
             repr(request.result_ttl),
             "" if request.deadline is None else repr(request.deadline),
-            lane_of(request),
+            request.lane,
             "" if together is None else together.key,
             1 if together is None else together.items,
             0 if together is None else together.bytes,
@@ -327,13 +327,9 @@ class JobQueue(QueueView):
             description=request.operation,
             timeout=ceil(request.timeout),
             result_ttl=0,
-            origin=f"{keys.QUEUE}-{lane_of(request)}-{request.owner}",
+            origin=f"{keys.QUEUE}-{request.lane}-{request.owner}",
             status=JobStatus.QUEUED,
         )
         job.serializer = JSONSerializer  # passed above, RQ would resolve it for each job, in a third of the whole time
         job.enqueued_at = now()
         return [part for pair in job.to_dict().items() for part in pair]
-
-
-def lane_of(request: JobRequest) -> str:
-    return f"{request.priority}-gpu" if request.backend == "gpu" else request.priority

@@ -1,7 +1,9 @@
 """The keys of the service in Redis: their names, types, contents and lifetimes.
 
-Nothing else spells them; Python and Lua take them from here. A lane is a priority, or "<priority>-gpu" for jobs that
-need a GPU. Keys of a lane, an owner, a worker or a job exist while they hold something.
+Nothing else spells them; Python and Lua take them from here. A lane is a priority and a kind of work: "<priority>" for
+quick jobs on any device, "<priority>-gpu" for those that need a GPU, "<priority>-long" and "<priority>-long-gpu" for
+jobs that take long (`workers.queue.protocol.KINDS`). Keys of a lane, an owner, a worker or a job exist while they hold
+something.
 
     warpdesk:job:<id>                 hash      the job record (`workers.queue.records.JobRecord`); as long as its
                                                 result and a day more, or a week as a dead letter
@@ -26,7 +28,7 @@ need a GPU. Keys of a lane, an owner, a worker or a job exist while they hold so
     warpdesk:dead                     zset      ids of dead letters, by the time they were given up; a week
     warpdesk:ring:<lane>              zset      owners with ids in that lane, by the turn at which they were served last
     warpdesk:served                   hash      lane -> time of the last claim from it; "turn" -> number of turns so far
-    warpdesk:bell:any, warpdesk:bell:gpu  list  one token while there may be something to claim
+    warpdesk:bell:<kind>              list      one token while there may be something of that kind to claim
 
     warpdesk:workers                  hash      worker -> identity of its process
     warpdesk:worker:<name>            string    the worker's report, as JSON; as long as the report is believed

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,6 +10,10 @@ from warpdesk.models import BackendWish, ChargeRef, DType, EventName, Priority, 
 from warpdesk_server.kernels.array import ArrayInfo
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
+# Kinds of work, which workers take: quick jobs on any device, quick jobs that need a GPU, and long ones of both.
+Kind = Literal["any", "gpu", "long", "long-gpu"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+QUICK, LONG = KINDS[:2], KINDS[2:]
 TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
@@ -55,11 +59,18 @@ class JobRequest(Message):
     timeout: float  # seconds a single attempt may run
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
+    long: bool = False  # takes long, and a worker that also takes long jobs is there: `app.jobs.admission`
     private: bool = False  # has private random words, which its times would leak, or secret inputs, which are not kept
     together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
     charge: ChargeRef | None = None  # of a release that a budget pays for
     request_id: str | None = None  # of the HTTP request that made it
+
+    @property
+    def lane(self) -> str:
+        """The lane of the queue in which the job waits, by its priority and the kind of work it is."""
+        kinds = ["long"] * self.long + ["gpu"] * (self.backend == "gpu")
+        return "-".join([self.priority, *kinds])
 
     @property
     def canonical_params(self) -> str:

@@ -10,9 +10,13 @@ from typing import Literal, NamedTuple
 
 from warpdesk.models import State
 from warpdesk_server.workers.queue.protocol import (
+    KINDS,
+    LONG,
     MAX_ATTEMPTS,
+    QUICK,
     Failed,
     JobRequest,
+    Kind,
     Provenance,
     Succeeded,
     digest_of_claim,
@@ -194,6 +198,7 @@ class Claim:
     worker: str
     process: str = ""  # workers.process.identity of the worker
     gpu: bool = False  # also those that insist on a GPU
+    takes: Literal["all", "quick", "long"] = "all"
     waits: bool = False
     only: str = ""
     items: int = 0
@@ -204,6 +209,12 @@ class Claim:
     @cached_property
     def digest(self) -> str:
         return digest_of_claim(self.token)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """The kinds of work in the queue that the worker takes."""
+        kinds = {"all": KINDS, "quick": QUICK, "long": LONG}[self.takes]
+        return [kind for kind in kinds if self.gpu or not kind.endswith("gpu")]
 
 
 @dataclass(frozen=True)

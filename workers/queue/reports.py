@@ -242,8 +242,19 @@ class WorkerReport(Message):
     slot: int | None = None  # the smallest number that was free when it came: see workers.queue.slots
     dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices
     warm_up: WarmUp | None = None  # None once every example was tried. On the CPU jobs are computed meanwhile
+    started_by: int = 0  # process on its host; where that is another worker's, the two share a device
+    takes: str = ""  # which jobs: `workers.settings.Takes`. The release before wrote none, and took no long ones
 
     @property
     def able(self) -> bool:
         """Whether the worker, by its report, takes jobs and has tried every operation's example."""
         return self.state in ("ready", "busy") and self.warm_up is None
+
+    @property
+    def serves_quick_jobs(self) -> bool:
+        return self.takes != "long"
+
+    @property
+    def serves_long_jobs(self) -> bool:
+        """Whether the worker, by its report, takes jobs that take long, or has another one beside it that does."""
+        return self.takes not in ("", "quick")

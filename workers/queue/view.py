@@ -21,7 +21,7 @@ from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import numbers
 from warpdesk_server.workers.queue.encoding import text_fields
 from warpdesk_server.workers.queue.lua import evaluate
-from warpdesk_server.workers.queue.protocol import Event
+from warpdesk_server.workers.queue.protocol import KINDS, LONG, PRIORITIES, Event, Kind
 from warpdesk_server.workers.queue.records import Backlog, JobRecord
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.queue.signatures import SignedRecords
@@ -151,12 +151,17 @@ class QueueView:
         """The number of jobs in Redis that wait for a worker."""
         return self._redis.zcard(keys.WAITING)
 
-    def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
-        """The number of waiting jobs in Redis by priority and owner, without those in a backoff."""
+    def waiting_by_owner(self, kinds: Sequence[Kind] = KINDS) -> dict[Priority, dict[str, int]]:
+        """The number of waiting jobs of these kinds in Redis by priority and owner, without those in a backoff."""
         counts: dict[Priority, dict[str, int]] = {}
-        for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER):
+        for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER, " ".join(kinds)):
             counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
         return counts
+
+    def long_work_waits(self) -> bool:
+        """Whether Redis has jobs that take long and wait for a worker."""
+        lanes = [f"{priority}-{kind}" for priority in PRIORITIES for kind in LONG]
+        return bool(self._redis.exists(*(f"{keys.RING}{lane}" for lane in lanes)))
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:
         """The backlog of each priority in Redis, and the number of dead letters.

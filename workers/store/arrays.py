@@ -40,7 +40,7 @@ class ArrayFiles:
 
     def __init__(self, root: Path, *, forced: bool, kept_free: int, usage: Usage | None) -> None:
         """With `forced`, publications and deletions of array files survive a power cut."""
-        self._root, self._forced, self._kept_free, self._usage = root, forced, kept_free, usage
+        self._root, self.forced, self._kept_free, self._usage = root, forced, kept_free, usage
         self._keys = StoreKeys(root)
         self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
 
@@ -152,11 +152,11 @@ class ArrayFiles:
             if proves_itself:
                 description["boot"] = boot()
             with self._written(json.dumps(description).encode()) as written:
-                if self._forced and not proves_itself:  # first: a full disk refuses it, not the moves
+                if self.forced and not proves_itself:  # first: a full disk refuses it, not the moves
                     force_files([file, written], self._root / "uploads")
                 file.replace(places[0])
                 written.replace(places[1])
-            if self._forced and proves_itself:
+            if self.forced and proves_itself:
                 try:
                     force_files([*places, directory], directory)
                 except OSError:
@@ -186,7 +186,7 @@ class ArrayFiles:
             expires_at = float(math.ceil(time.time() + ttl))  # some file systems keep whole seconds
             if expires_at > before.expires_at:
                 os.utime(description, (expires_at, expires_at))
-            if self._forced:
+            if self.forced:
                 force_files([file, description, self._directory(owner)], self._directory(owner))
             return replace(before, expires_at=max(before.expires_at, expires_at))
         return None
@@ -204,7 +204,7 @@ class ArrayFiles:
 
     def _force(self, path: Path) -> None:
         """Force a file or a directory to the disk, if the store is durable."""
-        if self._forced:
+        if self.forced:
             force(path)
 
     def _there(self, owner: str, array_id: str) -> StoredArray | None:
@@ -264,7 +264,9 @@ class SpoolWriter(NpyWriter):
         mac = store._keys.array_mac(owner, info)
         if unique:
             mac.update(secrets.token_bytes(32))
-        super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac, store._kept_free)
+        super().__init__(
+            store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac, store._kept_free, forced=store.forced
+        )
         self._store, self._owner, self._ttl, self._unique = store, owner, ttl, unique
         self._counted = 0
         self._count(size_of(info))

@@ -20,15 +20,18 @@ class IncomingResult:
     """A job result that is being received from a worker on another host. It is moved to its place in the store once it
     is whole."""
 
-    def __init__(self, uploads: Path, place: Path, owner: str, keys: StoreKeys, kept_free: int) -> None:
-        self._place, self._owner, self._keys, self._kept_free = place, owner, keys, kept_free
+    def __init__(
+        self, uploads: Path, place: Path, owner: str, keys: StoreKeys, kept_free: int, *, forced: bool
+    ) -> None:
+        self._place, self._owner, self._keys, self._kept_free, self._forced = place, owner, keys, kept_free, forced
         self._directory = uploads / secrets.token_hex(16)
         self._directory.mkdir(mode=0o700)
 
     def writer(self, file: str, dtype: DType, shape: tuple[int, ...]) -> NpyWriter:
         """Begin the array file of one output of the received result; the writer's `finish` returns the array's id."""
         info = ArrayInfo(dtype, shape)
-        return NpyWriter(self._directory / file, info, self._keys.array_mac(self._owner, info), self._kept_free)
+        mac = self._keys.array_mac(self._owner, info)
+        return NpyWriter(self._directory / file, info, mac, self._kept_free, forced=self._forced)
 
     def move(self, document: str) -> bool:
         """Add `result.json` and move the received result to its place in the store. False if the attempt has a result

@@ -22,18 +22,25 @@ _MANY = 1024
 _RESERVED_AT_ONCE = 16 << 20
 _RESERVED_FROM = 256 << 10
 
+# A large file of a durable store is forced to the disk in stretches while it is written. All at once, at its end, it
+# would keep the small files of others from the disk for as long: 0.4 s of a gigabyte, measured, and 0.05 s so.
+STRETCH = 16 << 20
+
 
 class NpyWriter:
     """The writer of one .npy file in a store. It hashes the numbers as they arrive, and `kept_free` bytes of the disk
-    stay free."""
+    stay free.
 
-    def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int) -> None:
-        self._info, self._mac, self._file, self._kept_free = info, mac, file, kept_free
+    What is `forced`, because the store is durable, is nearly on the disk by the time it is whole.
+    """
+
+    def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int, *, forced: bool) -> None:
+        self._info, self._mac, self._file, self._kept_free, self._forced = info, mac, file, kept_free, forced
         self._left = info.nbytes
         self.header = npy.header(info.dtype, info.shape)
         self._taken: deque[bytes | memoryview] = deque([self.header])
         self._size = len(self.header) + info.nbytes
-        self._written = self._reserved = 0
+        self._written = self._reserved = self._on_disk = 0
         self._stream: BinaryIO | None = None
 
     def take(self, chunk: bytes | memoryview) -> None:
@@ -62,6 +69,9 @@ class NpyWriter:
                 self._reserve(self._stream, size)
             _write(self._stream, chunks)
             self._written += size
+            if self._forced and self._written - self._on_disk >= STRETCH:
+                os.fdatasync(self._stream.fileno())
+                self._on_disk = self._written
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
         """Reserve disk space for the next bytes of the .npy file. It is only advice to the file system, but a full disk

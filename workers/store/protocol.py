@@ -96,6 +96,11 @@ class WorkerStore(Protocol):
         """Delete from the store the secret input arrays of a finished job, which no live job reads."""
 
     @property
+    def forced(self) -> bool:
+        """Whether what a worker writes into the store is forced to its disk: a large file in stretches, as it is
+        written (`workers.store.npy_writer.STRETCH`)."""
+
+    @property
     def mac_of(self) -> Callable[[str], str] | None:
         """The function for keyed digests of texts. It needs the store's secret; None if that is on another host."""
 

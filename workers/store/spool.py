@@ -205,11 +205,12 @@ class SpoolStore(ArrayFiles):
     def incoming(self, name: str, owner: str) -> IncomingResult:
         """Begin to receive a result from another host into the spool. It is moved to the path that `result` returns
         once it is whole."""
-        return IncomingResult(self._root / "uploads", self.result(name), owner, self._keys, self._kept_free)
+        place = self.result(name)
+        return IncomingResult(self._root / "uploads", place, owner, self._keys, self._kept_free, forced=self.forced)
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
         """Force whole results to the disk, if the store is durable. If the disk refuses one, none of them is kept."""
-        if not self._forced:
+        if not self.forced:
             return {}
         try:
             places = [self.result(name) for name in names]
@@ -229,7 +230,7 @@ class SpoolStore(ArrayFiles):
         if not _PLAIN.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a matrix")
         file = self._root / "rows" / f"{name}.npy"
-        return Rows(file, count, row_bytes, forced=self._forced, kept_free=self._kept_free)
+        return Rows(file, count, row_bytes, forced=self.forced, kept_free=self._kept_free)
 
     def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
         return maintenance.Sweep(self._root, self._usage, in_use, self.unread).run()

@@ -91,6 +91,26 @@ def test_a_worker_that_has_not_tried_every_example_is_not_ready_and_says_how_far
     assert beside_another.json()["reasons"] == ["1 of 2 live workers are starting or restarting"]
 
 
+def test_a_worker_of_long_jobs_makes_no_service_ready_and_its_start_is_no_trouble(api: Live) -> None:
+    def long(state: str) -> WorkerReport:
+        return report("long", state).model_copy(update={"takes": "long"})
+
+    api.queue.report(long("ready"), ttl=60)
+    alone = api.http.get("/readyz")
+    api.queue.report(report("quick", "ready").model_copy(update={"takes": "both"}), ttl=60)
+    api.queue.report(long("starting"), ttl=60)
+    starting = api.http.get("/readyz")
+    api.queue.report(long("restarting"), ttl=60)
+    restarting = api.http.get("/readyz")
+
+    assert (alone.status_code, alone.json()["reasons"]) == (
+        503,
+        ["None of 1 live workers is ready: takes long jobs alone"],
+    )
+    assert judged(starting) == {"status": "ok", "reasons": []}
+    assert restarting.json()["reasons"] == ["1 of 2 live workers are starting or restarting"]
+
+
 def test_a_worker_that_no_longer_reports_counts_no_more(api: Live) -> None:
     api.queue.report(report("one", "ready"), ttl=0.05)
 

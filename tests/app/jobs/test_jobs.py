@@ -5,13 +5,16 @@ import io
 import math
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike
+from tests.app.health.test_health import report
 from tests.claims import finish, take
 from tests.waiting import wait_until
 from warpdesk_server.app.jobs.submission import new_job_id
@@ -326,3 +329,19 @@ def test_a_whole_number_beyond_two_to_the_53_is_stored_exactly(api: Live) -> Non
 
     assert record is not None
     assert np.load(api.store.path("local", record.request.inputs["weights"])).tolist() == weights
+
+
+@pytest.mark.parametrize(
+    ("takes", "lane"), [("both", "batch-long"), ("all", "batch-long"), ("quick", "batch"), ("", "batch")]
+)
+def test_a_job_that_would_take_long_waits_apart_if_a_worker_takes_such_jobs(
+    serve_api: Callable[..., Any], takes: str, lane: str
+) -> None:
+    with serve_api(long_seconds=1e-7) as api:
+        worker, admission = report("a worker", "busy"), api.app.state.services.admission
+        api.queue.report(worker.model_copy(update={"takes": takes}), ttl=60)
+        wait_until(lambda: admission.able_lately(worker, 60))
+        quick, long = (api.submit(**{**unlike(), "params": {"factor": 2.5, "window": window}}) for window in (1, 3))
+
+    records = api.queue.records([quick, long])
+    assert [record.request.lane for record in records if record is not None] == ["batch", lane]

@@ -100,6 +100,15 @@ def test_a_queue_that_became_slower_is_known_to_be_at_worst_as_slow_as_lately() 
     assert estimate.rate == pytest.approx(100 * 10 / 14 + 5 * 4 / 14)
 
 
+def test_jobs_that_take_long_count_for_nothing_since_no_other_job_waits_for_them() -> None:
+    long = replace(DONE, request=REQUEST.model_copy(update={"long": True}), ended_at=160.0)
+    estimate, _ = drained(seconds=1, each_look=1, waiting=0)
+    estimate.ended(long)
+    estimate.look(0, 1)
+
+    assert estimate.rate == pytest.approx(4)
+
+
 def test_what_was_measured_a_minute_ago_no_longer_counts() -> None:
     estimate, clock = drained(seconds=4, each_look=0)
     clock.now += 100

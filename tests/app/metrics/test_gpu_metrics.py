@@ -248,6 +248,13 @@ def test_the_fleet_costs_what_the_priced_workers_cost(
     assert named(samples(*reports), "fleet_dollars_per_hour") == fleet
 
 
+def test_the_companion_of_a_worker_shares_its_device_and_its_price() -> None:
+    beside = worker(1, dollars_per_hour=2.0, pid=4720, started_by=4711, takes="long")
+    elsewhere = worker(2, dollars_per_hour=2.0, pid=4721, started_by=4711, takes="long", host="another")
+    reports = worker(0, dollars_per_hour=2.0, takes="both"), beside, elsewhere
+    assert named(samples(*reports), "fleet_dollars_per_hour") == {"": 4.0}
+
+
 def test_eight_gpus_make_fewer_than_seven_hundred_series_and_no_label_is_an_id() -> None:
     reports = [
         worker(slot, condition(read("a100", uuid=f"GPU-{slot}", sm_activity=0.5, tensor_activity=0.5)))

@@ -8,8 +8,8 @@ from redis import Redis
 
 from tests.claims import claim, finish, ids, request, take
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.keys import job_key
-from warpdesk_server.workers.queue.protocol import PRIORITIES, Together
+from warpdesk_server.workers.queue.keys import BELL, job_key
+from warpdesk_server.workers.queue.protocol import PRIORITIES, QUICK, Together
 from warpdesk_server.workers.queue.records import Backlog, Claim
 
 GPU = {"backend": "gpu"}
@@ -235,3 +235,34 @@ def test_what_waits_is_counted_by_priority_and_owner_and_the_oldest_by_its_age(
     found, dead = queue.queues()
     assert (found["batch"], dead) == (Backlog(queued=3, running=0, delayed=0, oldest=50.5), 0)
     assert (found["realtime"].queued, found["research"].oldest) == (1, None)
+
+
+def test_a_worker_of_quick_jobs_leaves_long_ones_to_a_worker_of_long_jobs(queue: JobQueue, connection: Redis) -> None:
+    enqueue(queue, request(1, long=True, priority="realtime"), request(2, priority="research"))
+    assert claim(queue, takes="quick") == jobs(2)
+    assert claim(queue, takes="quick") == []
+    assert queue.long_work_waits()
+    assert connection.exists(f"{BELL}long") == 1
+    assert (connection.exists(f"{BELL}any"), connection.exists(f"{BELL}long-gpu")) == (0, 0)
+    assert claim(queue, takes="long") == jobs(1)
+    assert not queue.long_work_waits()
+
+
+def test_a_worker_of_long_jobs_leaves_those_that_need_a_gpu_where_it_has_none(queue: JobQueue) -> None:
+    enqueue(queue, request(1, long=True, **GPU), request(2, long=True))
+    assert claim(queue, takes="long") == jobs(2)
+    assert claim(queue, takes="long") == []
+    assert claim(queue, takes="long", gpu=True) == jobs(1)
+
+
+def test_a_worker_of_all_jobs_takes_long_ones_by_their_priority(queue: JobQueue) -> None:
+    enqueue(queue, request(1, long=True), request(2), request(3, long=True, priority="realtime"))
+    assert [claim(queue), claim(queue), claim(queue)] == [jobs(3), jobs(1), jobs(2)]
+
+
+def test_long_jobs_are_counted_and_have_a_position_among_long_ones(queue: JobQueue) -> None:
+    enqueue(queue, request(1), request(2, long=True), request(3, long=True, owner="key_b"), request(4, long=True))
+    assert [queue.position(job_id) for job_id in jobs(1, 2, 4)] == [0, 0, 1]
+    assert queue.queues()[0]["batch"].queued == 4
+    assert queue.waiting_by_owner() == {"batch": {"key_a": 3, "key_b": 1}}
+    assert queue.waiting_by_owner(QUICK) == {"batch": {"key_a": 1}}

@@ -30,6 +30,7 @@ from warpdesk_server.workers.queue.counts import HOURLY
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import COUNTS, COUNTS_FRESH, LEASES, events_key, handed_key, job_key, uses_key
 from warpdesk_server.workers.queue.protocol import (
+    KINDS,
     MAX_ATTEMPTS,
     MAX_STRIKES,
     PRIORITIES,
@@ -65,6 +66,7 @@ FAILURE = Failed(code="operation-error", message="it failed")
 # asks again. "after": it dies and nobody hears the reply.
 FATES = st.sampled_from(("told",) * 6 + ("repeated", "repeated", "before", "after"))
 PICK = st.integers(0, 7)
+TAKES = st.sampled_from(("all", "all", "quick", "long"))
 HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "apart", "struck", "struck", "retry"))
 
 
@@ -75,6 +77,7 @@ class Wish:
     owner: str
     priority: Priority
     backend: BackendWish
+    long: bool
     inputs: frozenset[str]
     together: Together | None
     size: int
@@ -93,6 +96,7 @@ class Wish:
             inputs={f"input_{place}": array for place, array in enumerate(sorted(self.inputs))},
             priority=self.priority,
             backend=self.backend,
+            long=self.long,
             timeout=10.0,
             result_ttl=60.0,
             deadline=self.deadline,
@@ -106,6 +110,7 @@ _FREELY: dict[str, Any] = {
     "owner": st.sampled_from(OWNERS),
     "priority": st.sampled_from(("realtime", "batch", "batch", "research")),
     "backend": st.sampled_from(("auto", "auto", "auto", "gpu")),
+    "long": st.sampled_from((False, False, False, True)),
     "inputs": st.frozensets(st.sampled_from(ARRAYS)),
     "together": st.sampled_from((None, *(Together(key=key, items=items, bytes=10) for key, items in ALIKE))),
     "size": st.integers(0, 6),
@@ -121,6 +126,7 @@ _IDENTICAL = {
     **_FREELY,
     "priority": st.just("batch"),
     "backend": st.just("auto"),
+    "long": st.just(False),
     "inputs": st.just(frozenset(ARRAYS[:1])),
     "private": st.just(False),
     "same": st.just("s"),
@@ -248,7 +254,7 @@ class Service(RuleBasedStateMachine):
 
     def hand_over(self, job: Job) -> None:
         """What is enqueued is handed to a worker that waits, if there is one for it."""
-        able = [worker for worker, wish in self.waiting.items() if wish.gpu or job.request.backend != "gpu"]
+        able = [worker for worker, wish in self.waiting.items() if _kind(job.request.lane) in wish.kinds]
         found = [worker for worker in self.waiting if self.redis.exists(handed_key(worker))]
         if job.leader or not able:
             assert found == []
@@ -264,13 +270,18 @@ class Service(RuleBasedStateMachine):
             assert self.queue.claim(wish) == batch
             self.claimed(wish, batch.jobs)
 
-    @rule(fate=FATES, pick=PICK, gpu=st.booleans(), only=st.sampled_from(("", "", "", "k")), waits=st.booleans())
-    def claim(self, fate: str, pick: int, gpu: bool, only: str, waits: bool) -> None:
+    @rule(
+        fate=FATES, pick=PICK, gpu=st.booleans(), takes=TAKES, only=st.sampled_from(("", "", "", "k")),
+        waits=st.booleans(),
+    )  # fmt: skip
+    def claim(self, fate: str, pick: int, gpu: bool, takes: Any, only: str, waits: bool) -> None:
         worker = sorted(self.workers)[pick % len(self.workers)]
-        self.claim_as(worker, fate, gpu, only, waits=waits and not only)
+        self.claim_as(worker, fate, gpu, only, takes=takes, waits=waits and not only)
 
-    def claim_as(self, worker: str, fate: str, gpu: bool, only: str = "", *, waits: bool = False) -> None:
-        wish = Claim(worker, gpu=gpu, waits=waits, only=only, items=2, bytes=10)
+    def claim_as(
+        self, worker: str, fate: str, gpu: bool, only: str = "", *, takes: Any = "all", waits: bool = False
+    ) -> None:
+        wish = Claim(worker, gpu=gpu, takes=takes, waits=waits, only=only, items=2, bytes=10)
         batch = self.take(fate, lambda queue: queue.claim(wish))
         if fate != "before":
             self.waiting.pop(worker, None)
@@ -294,10 +305,10 @@ class Service(RuleBasedStateMachine):
 
     def claimed(self, wish: Claim, held: Sequence[Held]) -> None:
         model, jobs = self.model, [self.model.jobs[job.id] for job in held]
-        lanes = {(job.request.priority, job.request.backend == "gpu") for job in jobs}
+        lanes = {job.request.lane for job in jobs}
         keys = {job.request.together and job.request.together.key for job in jobs}
         assert len(lanes) <= 1
-        assert wish.gpu or not any(gpu for _, gpu in lanes)
+        assert {_kind(lane) for lane in lanes} <= set(wish.kinds)
         assert len({job.id for job in jobs}) == len(jobs)
         assert not wish.only or keys <= {wish.only}
         if len(jobs) > 1:
@@ -309,7 +320,7 @@ class Service(RuleBasedStateMachine):
             assert sum(job.request.size for job in jobs) <= room
             assert not any(job.strikes or job.apart for job in jobs)
         if not jobs and not wish.only:
-            assert [name for name in _lists(Snapshot(self.redis)) if wish.gpu or "-gpu-" not in name] == []
+            assert [lane for lane in _lanes(Snapshot(self.redis)) if _kind(lane) in wish.kinds] == []
         for job, got in zip(jobs, held, strict=True):
             assert job.state == "queued"
             assert not job.leader
@@ -599,12 +610,10 @@ def sets_agree_with_the_records(snapshot: Snapshot, model: Model) -> None:
 
 
 def rings_and_bells_tell_where_jobs_wait(snapshot: Snapshot) -> None:
-    lanes: dict[str, set[str]] = {}
-    for name in _lists(snapshot):
-        lane, _, owner = name.removeprefix(keys.RQ_QUEUE).rpartition("-")
-        lanes.setdefault(lane, set()).add(owner)
+    lanes = _lanes(snapshot)
     for priority in PRIORITIES:
-        for kind, lane in (("any", str(priority)), ("gpu", f"{priority}-gpu")):
+        for kind in KINDS:
+            lane = str(priority) if kind == "any" else f"{priority}-{kind}"
             assert snapshot.members(f"warpdesk:ring:{lane}") == lanes.get(lane, set())
             assert lane not in lanes or f"{keys.BELL}{kind}" in snapshot.keys
 
@@ -655,6 +664,19 @@ def _sum(*hashes: dict[str, str]) -> Counter[str]:
 def _lists(snapshot: Snapshot) -> dict[str, list[str]]:
     """The ids in each of RQ's queues."""
     return {name: value for name, value in snapshot.keys.items() if name.startswith(keys.RQ_QUEUE)}
+
+
+def _lanes(snapshot: Snapshot) -> dict[str, set[str]]:
+    """The owners of the ids in each lane."""
+    lanes: dict[str, set[str]] = {}
+    for name in _lists(snapshot):
+        lane, _, owner = name.removeprefix(keys.RQ_QUEUE).rpartition("-")
+        lanes.setdefault(lane, set()).add(owner)
+    return lanes
+
+
+def _kind(lane: str) -> str:
+    return lane.partition("-")[2] or "any"
 
 
 def _result(job: Held) -> str:

@@ -1,6 +1,6 @@
 -- Claim jobs for a worker.
--- Arguments: worker, process, digest of this claim's token, lease seconds, 'any' or 'any gpu', the time as RQ writes
---   it, '1' if the worker waits to be handed a job where there is none now, key or '' for any, most items, most bytes
+-- Arguments: worker, process, digest of this claim's token, lease seconds, kinds of work, the time as RQ writes it,
+--   '1' if the worker waits to be handed a job where there is none now, key or '' for any, most items, most bytes
 --   (both of a claim for a key).
 -- Answer: why the batch ends, the time, then of each job {id, request, its MAC, attempt, strikes, submitted at, started
 --   at}; the times are '' where none are counted. {} when there is nothing to claim.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from warpdesk.models import State
 from warpdesk_server.workers.queue import keys
 from warpdesk_server.workers.queue.counts import DEVICE, HOURLY
-from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES
+from warpdesk_server.workers.queue.protocol import KINDS, MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES
 
 Constant = str | int | tuple[str, ...] | Mapping[str, int]
 
@@ -16,6 +16,7 @@ CONSTANTS: Mapping[str, Constant] = {
     **{name: value for name, value in vars(keys).items() if name.isupper()},
     **{state.name: state.value for state in State},
     "PRIORITIES": PRIORITIES,
+    "KINDS": KINDS,
     "MAX_ATTEMPTS": MAX_ATTEMPTS,
     "MAX_STRIKES": MAX_STRIKES,
     # RQ's own clean-up, which any `rq info` triggers, fails what is past its score in its registry: never ours, whose

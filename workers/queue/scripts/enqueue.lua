@@ -64,11 +64,11 @@ enter_queue(id, false, 0)
 -- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.
 local function hand_over()
   if redis.call('EXISTS', const.RQ_SUSPENDED) == 1 then return end
-  local gpu = string.find(lane, '-gpu', 1, true)
+  local kind = kind_of(lane)
   local earliest, latest = seconds(now() - const.HOLDS_SECONDS), seconds(now())
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', const.IDLE, earliest, latest)) do
     local wish, hand = cjson.decode(redis.call('HGET', const.WISHES, worker)), const.HANDED .. worker
-    if not gpu or string.find(wish.kinds, 'gpu', 1, true) then
+    if string.find(' ' .. wish.kinds .. ' ', ' ' .. kind .. ' ', 1, true) then
       wish.lease = const.HANDED_LEASE_SECONDS
       redis.call('DEL', hand)
       local answer = claim(wish, rq_now)

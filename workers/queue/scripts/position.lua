@@ -2,6 +2,7 @@
 -- Argument: id.
 -- Answer: how many jobs of its owner will be claimed before it, as things are; nil when it is not queued.
 --@include records
+--@include kinds
 
 local id = ARGV[1]
 local state, lane, owner, leader = get(id, 'state', 'lane', 'owner', 'leader')
@@ -10,9 +11,9 @@ if leader then
   id = leader
   if redis.call('HGET', const.JOB .. id, 'state') ~= const.QUEUED then return 0 end
 end
-local kind, ahead = string.find(lane, '-gpu', 1, true) and '-gpu' or '', 0
+local kind, ahead = kind_of(lane), 0
 for _, priority in ipairs(const.PRIORITIES) do
-  local list = const.RQ_QUEUE .. priority .. kind .. '-' .. owner
-  if priority .. kind == lane then return ahead + (redis.call('LPOS', list, id) or 0) end
+  local list = const.RQ_QUEUE .. lane_of(priority, kind) .. '-' .. owner
+  if lane_of(priority, kind) == lane then return ahead + (redis.call('LPOS', list, id) or 0) end
   ahead = ahead + redis.call('LLEN', list)
 end

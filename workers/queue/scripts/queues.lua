@@ -1,4 +1,5 @@
 -- The number of jobs in each queue.
+--@include kinds
 -- Argument: the most ids to look at.
 -- Answer: {queue, ids in its lists, ids that run, ids in a backoff, submission of the oldest in a list or ''} of each,
 --   then the number of dead letters.
@@ -7,7 +8,8 @@ local most, queues, names = tonumber(ARGV[1]), {}, const.PRIORITIES
 for _, name in ipairs(names) do
   local queue = {name, 0, 0, 0, ''}
   queues[name] = queue
-  for _, lane in ipairs({name, name .. '-gpu'}) do
+  for _, kind in ipairs(const.KINDS) do
+    local lane = lane_of(name, kind)
     for _, owner in ipairs(redis.call('ZRANGE', const.RING .. lane, 0, -1)) do
       local list = const.RQ_QUEUE .. lane .. '-' .. owner
       queue[2] = queue[2] + redis.call('LLEN', list)

@@ -51,6 +51,7 @@ class RemoteStore:
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self._runs.mkdir(mode=0o700, exist_ok=True)
         self._cache = InputCache(self._caches, settings.cache_bytes, settings.cache_seconds)
+        self.forced = False  # the API keeps them
         self.mac_of: Callable[[str], str] | None = None  # the secret is the API's
         self._inputs: dict[tuple[str, str], HeldInput] = {}
         self._tokens: Mapping[str, str] = {}  # of the claims of the attempts that were at hand last

@@ -5,6 +5,7 @@
 --@include events
 --@include rq
 --@include lanes
+--@include kinds
 --@include attempts
 
 -- An attempt, as a claim answers it. The times of a dead letter that was run again are not counted.
@@ -34,8 +35,7 @@ local function ring_for_others(kinds)
   for kind in string.gmatch(kinds, '%S+') do
     local left = false
     for _, priority in ipairs(const.PRIORITIES) do
-      local lane = kind == 'gpu' and priority .. '-gpu' or priority
-      if redis.call('EXISTS', const.RING .. lane) == 1 then left = true end
+      if redis.call('EXISTS', const.RING .. lane_of(priority, kind)) == 1 then left = true end
     end
     if not left then redis.call('DEL', const.BELL .. kind)
     elseif redis.call('EXISTS', const.BELL .. kind) == 0 then redis.call('RPUSH', const.BELL .. kind, 1) end
@@ -51,7 +51,7 @@ local function claim(wish, rq_now)
     local first, aged, longest = nil, nil, 0
     for _, priority in ipairs(const.PRIORITIES) do
       for kind in string.gmatch(kinds, '%S+') do
-        local lane = kind == 'gpu' and priority .. '-gpu' or priority
+        local lane = lane_of(priority, kind)
         if redis.call('EXISTS', const.RING .. lane) == 1 then
           -- A time to come was written before the clock was set back: nobody knows how long it waited, so it is aged.
           local waited = math.abs(at - tonumber(redis.call('HGET', const.SERVED, lane) or at))

@@ -3,9 +3,10 @@
 --@include records
 --@include events
 --@include rq
+--@include kinds
 
 local function ring_bell(lane)
-  local bell = const.BELL .. (string.find(lane, '-gpu', 1, true) and 'gpu' or 'any')
+  local bell = const.BELL .. kind_of(lane)
   if redis.call('EXISTS', bell) == 0 then redis.call('RPUSH', bell, 1) end
 end
 

@@ -1,0 +1,166 @@
+"""Long jobs run in a second process beside the worker, and nothing of one kind of job delays or hurts the other."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.workers.conftest import Desk, alive
+from warpdesk.models import State
+from warpdesk_server.workers.parent.companion import beside_companion
+from warpdesk_server.workers.queue.reports import WorkerReport
+from warpdesk_server.workers.settings import WorkerSettings
+
+
+def companion(desk: Desk) -> WorkerReport:
+    """The report of the worker that takes long jobs, once it computes one."""
+    found: WorkerReport = desk.until(
+        lambda: next((each for each in desk.queue.workers() if each.takes == "long" and each.child_pid), None),
+        "no worker of long jobs came",
+    )
+    return found
+
+
+def policies(pid: int) -> set[int]:
+    return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()}
+
+
+def test_a_quick_job_is_answered_while_a_long_one_computes_at_the_lowest_priority(desk: Desk) -> None:
+    worker = desk.start_worker()
+    assert worker is not None
+    assert [each.takes for each in desk.queue.workers()] == ["both"]
+    with desk.gate() as gate:
+        long, napping = desk.nap(gate=gate, long=True, priority="realtime")
+        record = desk.wait(desk.submit(priority="research"))
+        assert desk.doubled(record) == [2.0, 4.0, 6.0]
+        beside = companion(desk)
+        assert (beside.started_by, beside.child_pid) == (worker.pid, napping)
+        assert worker.child_pid is not None
+        assert policies(worker.child_pid) == {os.SCHED_OTHER}
+        assert policies(napping) == {os.SCHED_IDLE}
+        assert policies(beside.pid) == {os.SCHED_OTHER}  # it renews the claim
+        running = desk.queue.get(long)
+        assert running is not None
+        assert running.state is State.RUNNING
+    assert desk.wait(long).state is State.SUCCEEDED
+
+
+def test_a_quick_job_that_kills_its_process_costs_the_long_one_no_strike(desk: Desk) -> None:
+    desk.start_worker()
+    marks = desk.home / "marks"
+    marks.mkdir()
+    with desk.gate() as gate:
+        long, napping = desk.nap(gate=gate, long=True)
+        deadly = desk.wait(desk.submit("die", params={"times": 99, "marker": str(marks)}))
+        assert (deadly.state, deadly.attempt) == (State.FAILED, 3)
+        assert desk.doubled(desk.wait(desk.submit())) == [2.0, 4.0, 6.0]
+        assert alive(napping)
+    record = desk.wait(long)
+    assert (record.state, record.attempt, record.strikes) == (State.SUCCEEDED, 1, 0)
+
+
+def test_a_long_job_that_kills_its_process_hurts_no_quick_one(desk: Desk) -> None:
+    worker = desk.start_worker()
+    marks = desk.home / "marks"
+    marks.mkdir()
+    deadly = desk.submit("die", params={"times": 2, "marker": str(marks)}, long=True)
+    quick = [desk.submit() for _ in range(20)]
+    assert [desk.wait(job_id).attempt for job_id in quick] == [1] * 20
+    record = desk.wait(deadly)
+    assert (record.state, record.attempt, record.strikes) == (State.SUCCEEDED, 3, 2)
+    now = next(each for each in desk.queue.workers() if each.takes == "both")
+    assert worker is not None
+    assert (now.child_pid, now.restarts) == (worker.child_pid, 0)
+
+
+def test_a_stopped_worker_ends_once_its_long_job_is_done(desk: Desk) -> None:
+    desk.start_worker()
+    with desk.gate() as gate:
+        long, _ = desk.nap(gate=gate, long=True)
+        beside = companion(desk)
+        desk.workers[0].terminate()
+        desk.until(lambda: [each.takes for each in desk.queue.workers()] == ["long"], "it did not stop")
+    assert desk.workers[0].wait(20) == 0
+    record = desk.wait(long)
+    assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
+    assert not alive(beside.pid)
+    assert list(desk.queue.workers()) == []
+
+
+def test_a_stopped_worker_gives_back_a_long_job_that_it_cannot_finish(desk: Desk) -> None:
+    desk.start_worker(WARPDESK_DRAIN_SECONDS="0.3")
+    long, napping = desk.nap(long=True)
+    desk.workers[0].terminate()
+    assert desk.workers[0].wait(20) == 0
+    assert not alive(napping)
+    record = desk.queue.get(long)
+    assert record is not None
+    assert (record.state, record.attempt, record.strikes) == (State.QUEUED, 1, 0)
+
+
+@pytest.mark.parametrize("whom", ["worker", "companion"])
+def test_the_death_of_either_parent_costs_a_long_job_one_attempt_and_no_strike(desk: Desk, whom: str) -> None:
+    worker = desk.start_worker()
+    with desk.gate() as gate:
+        long, napping = desk.nap(gate=gate, long=True)
+        beside = companion(desk)
+        assert worker is not None
+        os.kill(worker.pid if whom == "worker" else beside.pid, signal.SIGKILL)
+        desk.until(lambda: not alive(beside.pid) and not alive(napping), "it outlived its parent")
+        if whom == "worker":
+            desk.start_worker()
+    record = desk.wait(long)
+    assert (record.state, record.attempt, record.strikes) == (State.SUCCEEDED, 2, 0)
+
+
+def test_a_worker_is_not_idle_while_a_long_job_runs_and_both_end_after_it(desk: Desk) -> None:
+    desk.start_worker(WARPDESK_IDLE_EXIT_SECONDS="1.2")
+    with desk.gate() as gate:
+        long, _ = desk.nap(gate=gate, long=True)
+        beside = companion(desk)
+        time.sleep(2)
+        assert desk.workers[0].poll() is None
+    assert desk.wait(long).state is State.SUCCEEDED
+    assert desk.workers[0].wait(20) == 0
+    assert not alive(beside.pid)
+
+
+def test_what_takes_both_kinds_in_turn_starts_no_other_process(desk: Desk) -> None:
+    worker = desk.start_worker(WARPDESK_TAKES="all")
+    with desk.gate() as gate:
+        long, napping = desk.nap(gate=gate, long=True)
+        quick = desk.submit()
+        time.sleep(0.5)
+        waiting = desk.queue.get(quick)
+        assert waiting is not None
+        assert waiting.state is State.QUEUED
+        assert worker is not None
+        assert worker.child_pid == napping
+    assert desk.wait(quick).state is State.SUCCEEDED
+    assert desk.wait(long).state is State.SUCCEEDED
+    assert [each.name for each in desk.queue.workers()] == [worker.name]
+
+
+def test_a_worker_of_one_kind_leaves_the_other_where_it_is(desk: Desk) -> None:
+    quick, long = desk.submit(), desk.submit(long=True)
+    desk.start_worker(WARPDESK_TAKES="quick")
+    assert desk.wait(quick).state is State.SUCCEEDED
+    time.sleep(2.5)  # it looks for long jobs every second, if it looks at all
+    waiting = desk.queue.get(long)
+    assert waiting is not None
+    assert waiting.state is State.QUEUED
+    desk.start_worker(WARPDESK_TAKES="long")
+    assert desk.wait(long).state is State.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("granted", "left"), [("", "0.5"), ("0.45", "0.25"), ("9000000000", "5000000000"), ("much", "much")]
+)
+def test_a_worker_leaves_part_of_the_device_memory_to_its_companion(granted: str, left: str) -> None:
+    def made(takes: str) -> WorkerSettings:
+        return WorkerSettings.model_validate({"takes": takes, "gpu_memory": granted})
+
+    assert beside_companion(made("both")) == {"WARPDESK_GPU_MEMORY": left}
+    assert [beside_companion(made(takes)) for takes in ("all", "quick", "long")] == [{}] * 3

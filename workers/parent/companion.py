@@ -1,0 +1,111 @@
+"""The companion: a second worker process beside a worker, which takes the jobs that take long.
+
+It is a worker like any other, with a parent, a child and a name of its own, started while long jobs wait and gone after
+some time without one. Its child runs at the lowest priority of the machine, so that quick jobs find the processor free.
+So nothing that a long job does, its death included, touches a quick one.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+from warpdesk_server.kernels.gpu.memory import SHARE
+from warpdesk_server.workers.process import python, tie_to
+from warpdesk_server.workers.settings import WorkerSettings
+
+log = logging.getLogger("warpdesk.worker")
+
+IDLE_SECONDS = 300.0  # without a long job, until it ends
+_LONGEST_DELAY = 60.0  # between two starts, where it ends with a fault; the first is a second
+_LONG_SHARE = 4 / 9  # of the device memory that the worker and its companion may take
+
+
+class Companion:
+    """A worker's handle of its companion, of which at most one runs.
+
+    `start` it from the main thread: it dies with the thread that started it.
+    """
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._idle_seconds = min(IDLE_SECONDS, settings.idle_exit_seconds or IDLE_SECONDS)
+        self._gpu_memory = settings.gpu_memory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._was_stopped = False  # to stop
+        self._faults = 0
+        self._not_before = 0.0  # time.monotonic()
+
+    @property
+    def runs(self) -> bool:
+        """Whether the worker's companion runs; notes its end."""
+        if self._process is None:
+            return False
+        code = self._process.poll()
+        if code is None:
+            return True
+        self._process = None
+        self._faults = 0 if code == 0 else self._faults + 1
+        if self._faults:
+            delay = min(_LONGEST_DELAY, 2.0 ** (self._faults - 1))
+            log.warning("the worker of long jobs ended with exit code %d; it may start again in %.0f s", code, delay)
+            self._not_before = time.monotonic() + delay
+        return False
+
+    def start(self) -> None:
+        """Start the worker's companion, unless it runs or ended with a fault just now."""
+        if self.runs or time.monotonic() < self._not_before:
+            return
+        environment = {
+            **os.environ,
+            "WARPDESK_TAKES": "long",
+            "WARPDESK_IDLE_EXIT_SECONDS": repr(self._idle_seconds),
+            "WARPDESK_GPU_MEMORY": _part(self._gpu_memory, _LONG_SHARE),
+        }
+        environment.pop("WARPDESK_MAX_SECONDS", None)  # the worker ends it with itself
+        try:
+            self._process = subprocess.Popen(
+                [*python(), "-m", "warpdesk_server.workers.parent.main"],
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                preexec_fn=tie_to(os.getpid(), signal.SIGKILL),
+            )
+        except OSError as error:  # no memory, or no process to be had: later, perhaps
+            log.warning("the worker of long jobs could not be started: %s", error)
+            self._not_before = time.monotonic() + 1.0
+
+    def stop(self, *, again: bool = False) -> None:
+        """Have the worker's companion take no more jobs and end, as SIGTERM has any worker; does not wait.
+
+        It is told once, or `again`: a second time ends the grace of its job.
+        """
+        if self._process is not None and self._process.poll() is None and (again or not self._was_stopped):
+            self._process.terminate()
+            self._was_stopped = True
+
+    def end(self, seconds: float) -> None:
+        """Wait until the worker's companion has ended, and kill it after so many seconds."""
+        if self._process is None:
+            return
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, seconds))
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+
+def _part(setting: str, share: float) -> str:
+    """A share of the device memory that a worker's setting grants. What is no number stays, for the child to refuse."""
+    try:
+        value = float(setting or SHARE) * share
+    except ValueError:
+        return setting
+    return repr(value) if value <= 1 else str(int(value))
+
+
+def beside_companion(settings: WorkerSettings) -> dict[str, str]:
+    """The environment of a worker's own child, by which it leaves device memory to the companion that there may be."""
+    if settings.takes != "both":
+        return {}
+    return {"WARPDESK_GPU_MEMORY": _part(settings.gpu_memory, 1 - _LONG_SHARE)}
