@@ -11,7 +11,18 @@ from pathlib import Path
 from warpdesk_server.kernels.fingerprint import fingerprint
 
 NAMES = (
-    *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
+    *(
+        "operations",
+        "ingest",
+        "service",
+        "batches",
+        "beside",
+        "streams",
+        "choice",
+        "faults",
+        "overload",
+        "secagg_round",
+    ),
     *("ledger", "health", "instrumentation", "scrape", "attacks", "start", "gpu", "revisions"),
 )
 

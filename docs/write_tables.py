@@ -111,6 +111,11 @@ def latency() -> str:
     )
 
 
+def beside() -> str:
+    header = ["meanwhile", "quick jobs", "p50, ms", "p99, ms", "slowest, ms", "p50, times idle", "p99, times idle"]
+    return table(header, [list(row.values()) for row in result("beside")]) + origin("beside")
+
+
 def latency_after_rest() -> str:
     header = ["the same, each call after 20 ms of rest", "p50, ms", "p99, ms", "ratio"]
     return table(header, _latency("service_latency_after_rest")) + origin("service_latency_after_rest")
@@ -321,6 +326,7 @@ TABLES: dict[str, Callable[[], str]] = {
             indicators,
             accuracy,
             latency,
+            beside,
             latency_after_rest,
             throughput,
             batches,

@@ -20,6 +20,12 @@ def add(commands: Subcommands) -> None:
         metavar="SECONDS",
         help="take no job after so long, and end when the last one is done or given back (default: never)",
     )
+    worker.add_argument(
+        "--takes",
+        choices=["both", "all", "quick", "long"],
+        help="quick jobs, and long ones in a second process while there are some (both, the default), both kinds in "
+        "one process (all), or one kind alone",
+    )
     worker.set_defaults(run=_worker)
 
 
@@ -29,8 +35,12 @@ def _worker(chosen: argparse.Namespace) -> int:
     from warpdesk_server.service.processes import module
     from warpdesk_server.workers.settings import WorkerSettings
 
-    limits = {"WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit, "WARPDESK_MAX_SECONDS": chosen.max_seconds}
-    os.environ.update({name: str(value) for name, value in limits.items() if value is not None})
+    given = {
+        "WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit,
+        "WARPDESK_MAX_SECONDS": chosen.max_seconds,
+        "WARPDESK_TAKES": chosen.takes,
+    }
+    os.environ.update({name: str(value) for name, value in given.items() if value is not None})
     settings = read(WorkerSettings)
     require_redis_url(settings.redis_url)
     try:
