@@ -81,6 +81,8 @@ class Settings(SecretsOfFiles):
     inline_ttl: float = 3600.0  # a live job keeps its inputs beyond this
     result_ttl: float = DAY
     job_timeout: float = 600.0  # one attempt
+    # Inputs of a job in its body are kept in Redis until it has ended, if they have no more bytes together. 0: never.
+    max_attached_bytes: Annotated[int, Field(ge=0)] = 16 * 1024
     # Jobs that would take one core longer than about this, by `kernels.operation.Cost.core_seconds`, are long: they
     # run in a process of their own, at the machine's lowest priority, so that no other job waits for them.
     long_seconds: Annotated[float, Field(ge=0)] = 0.5

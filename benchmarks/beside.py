@@ -140,7 +140,7 @@ class _Caller:
                 "inputs": {"close": {"data": prices, "dtype": "float64"}},
             }  # fmt: skip
             sent = json.dumps(body)
-            taken.append(_timed(partial(_asked, self._quick, "POST", "/v1/jobs", sent, wait=True)))
+            taken.append(_timed(partial(_ask, self._quick, "POST", "/v1/jobs", sent, wait=True)))
         return taken
 
     def during(self, work: Callable[[], object], *, paced: bool = True) -> list[float]:
@@ -159,9 +159,9 @@ class _Caller:
         """The outputs of a Monte Carlo of seconds."""
         connection = _connection(self._url)
         job = self._submitted(connection, SECONDS, seed)
-        while _asked(connection, "GET", f"/v1/jobs/{job}", wait=True)["status"] in ("queued", "running"):
+        while _ask(connection, "GET", f"/v1/jobs/{job}", wait=True)["status"] in ("queued", "running"):
             pass
-        outputs = _asked(connection, "GET", f"/v1/jobs/{job}/result")["outputs"]
+        outputs = _ask(connection, "GET", f"/v1/jobs/{job}/result")["outputs"]
         connection.close()
         return outputs
 
@@ -170,11 +170,11 @@ class _Caller:
         """Have the service compute Monte Carlos one after the other in this block."""
         connection = _connection(self._url)
         jobs = [self._submitted(connection, size, seed) for seed in range(3)]
-        while _asked(connection, "GET", f"/v1/jobs/{jobs[0]}")["status"] != "running":
+        while _ask(connection, "GET", f"/v1/jobs/{jobs[0]}")["status"] != "running":
             time.sleep(0.05)
         yield
         for job in jobs:
-            _asked(connection, "POST", f"/v1/jobs/{job}/cancel")
+            _ask(connection, "POST", f"/v1/jobs/{job}/cancel")
         connection.close()
 
     def _submitted(self, connection: http.client.HTTPConnection, size: tuple[int, int], seed: int) -> str:
@@ -183,7 +183,7 @@ class _Caller:
             "dividend": 0.0, "volatility": 0.2, "maturity": 1.0, "paths": size[0], "steps": size[1],
         }  # fmt: skip
         body = {"operation": "monte_carlo", "params": params, "seed": seed, "priority": "research"}
-        return str(_asked(connection, "POST", "/v1/jobs", json.dumps(body))["id"])
+        return str(_ask(connection, "POST", "/v1/jobs", json.dumps(body))["id"])
 
 
 def _uploads(url: str) -> None:
@@ -199,8 +199,8 @@ def _results(url: str) -> None:
     prices = _upload(connection, np.random.default_rng().random((ASSETS, BARS)) + 100)
     for period in (20, 21, 22):
         body = {"operation": "sma", "params": {"period": period}, "inputs": {"close": {"array": prices}}}
-        job = _asked(connection, "POST", "/v1/jobs", json.dumps(body))["id"]
-        while _asked(connection, "GET", f"/v1/jobs/{job}", wait=True)["status"] in ("queued", "running"):
+        job = _ask(connection, "POST", "/v1/jobs", json.dumps(body))["id"]
+        while _ask(connection, "GET", f"/v1/jobs/{job}", wait=True)["status"] in ("queued", "running"):
             pass
         connection.request("GET", f"/v1/jobs/{job}/result/sma", headers={"Accept": "application/x-npy"})
         answer = connection.getresponse()
@@ -212,7 +212,7 @@ def _results(url: str) -> None:
 def _upload(connection: http.client.HTTPConnection, array: np.ndarray) -> str:
     file = io.BytesIO()
     np.save(file, array)
-    return str(_asked(connection, "PUT", "/v1/arrays", file.getbuffer(), headers=_NPY)["id"])
+    return str(_ask(connection, "PUT", "/v1/arrays", file.getbuffer(), headers=_NPY)["id"])
 
 
 def _connection(url: str) -> http.client.HTTPConnection:
@@ -220,7 +220,7 @@ def _connection(url: str) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname or "", parts.port or 0, timeout=600)
 
 
-def _asked(
+def _ask(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,

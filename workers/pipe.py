@@ -23,6 +23,7 @@ class Attempt(Message):
     request: JobRequest
     attempt: int
     claim: str = Field(default="", repr=False)  # the token of its claim
+    attached: str = Field(default="", repr=False)  # its attached inputs, as JSON
     key: str | None = Field(None, repr=False)  # of its noise, where a budget was charged for it: 32 bytes, hexadecimal
 
 

@@ -98,6 +98,7 @@ class Admission:
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen able, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
+        self.workers_know_attached_inputs = False  # whether all do: the release before had every input in the store
         self.serves_long_jobs = False  # whether some worker does: else all jobs wait in the lanes that every one serves
 
     # Questions of requests.
@@ -300,6 +301,7 @@ class Admission:
         if now >= self._workers_at:
             workers = self._jobs.workers()
             self.serves_long_jobs = any(worker.serves_long_jobs for worker in workers)
+            self.workers_know_attached_inputs = bool(workers) and all(worker.attached_inputs for worker in workers)
             able = {
                 worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
             }

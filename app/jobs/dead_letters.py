@@ -85,8 +85,8 @@ async def rerun(job_id: str, _: Admin, services: ServicesDep) -> Response:
 def _require_inputs(services: Services, record: JobRecord) -> None:
     if not record.dead:
         return
-    owner, inputs = record.request.owner, record.request.inputs
-    gone = [array_id for array_id in inputs.values() if not services.store.path(owner, array_id).exists()]
+    owner, inputs = record.request.owner, record.request.stored_inputs
+    gone = [array_id for array_id in inputs if not services.store.path(owner, array_id).exists()]
     if gone:
         raise _gone(gone)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import secrets
+from binascii import b2a_base64
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -28,7 +29,7 @@ from warpdesk_server.kernels.operation import Cost, Input, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.workers.queue.protocol import Together
+from warpdesk_server.workers.queue.protocol import AttachedInput, AttachedInputs, Together
 from warpdesk_server.workers.store.protocol import StoredArray
 
 router = APIRouter(tags=["operations"])
@@ -169,6 +170,29 @@ def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, S
         )
         for name, numbers in checked.inline.items()
     }
+
+
+def may_be_attached(services: Services, checked: Checked) -> bool:
+    """Whether the inline inputs of a job's submission may go with it into Redis instead of the store.
+
+    They are small and of no operation that is confidential or charges: what Redis was given stays in its append-only
+    file until that is written anew.
+    """
+    size = sum(checked.infos[name].nbytes for name in checked.inline)
+    small = bool(checked.inline) and size <= services.settings.max_attached_bytes
+    return small and not checked.operation.confidential and checked.operation.spend is None
+
+
+def attached(checked: Checked) -> str:
+    """The inline inputs of a job's submission as they go into Redis."""
+    inputs = {
+        name: AttachedInput(
+            shape=checked.infos[name].shape,
+            data=b2a_base64(ndarray.as_bytes(numbers), newline=False).decode(),
+        )
+        for name, numbers in checked.inline.items()
+    }
+    return AttachedInputs.dump_json(inputs).decode()
 
 
 def _find(operations: Mapping[str, Operation], name: str) -> Operation:

@@ -124,7 +124,8 @@ class Placement:
     """The stages of one job's submission from `checked` on, with what undoes them. They block: run them in a thread."""
 
     _checked: Checked
-    _kept: dict[str, StoredArray]  # inputs that came with it
+    _kept: dict[str, StoredArray]  # inputs that came with it and are in the store
+    _attached: str  # those that go with it into Redis, as JSON
     _job: JobRequest
     _same: str | None  # digest under which an identical live job may answer for this one
 
@@ -197,9 +198,14 @@ class Placement:
     def _store(self) -> None:
         services, owner, checked = self._services, self._envelope.owner, self._checked
         with storage.refused():
-            sizes = [size_of(info) for name, info in checked.infos.items() if name in checked.inline]
+            apart = services.admission.workers_know_attached_inputs and operations.may_be_attached(services, checked)
+            self._kept, self._attached = {}, ""
+            sizes = [] if apart else [size_of(checked.infos[name]) for name in checked.inline]
             services.store.require(owner, storage.result_bytes(checked) + sum(sizes))
-            self._kept = operations.keep_inputs(services, owner, checked)
+            if apart:
+                self._attached = operations.attached(checked)
+            else:
+                self._kept = operations.keep_inputs(services, owner, checked)
         self._compensations.append(self._delete_inputs)
         self._job = self._request()
         self._same = self._same_digest()
@@ -257,7 +263,7 @@ class Placement:
             self._promise()
             # Whoever deletes an array looks first whether it was promised to a job. So it is there for good, or gone.
             store, owner = self._services.store, self._envelope.owner
-            gone = [array_id for array_id in self._job.inputs.values() if not store.there(owner, array_id)]
+            gone = [array_id for array_id in self._job.stored_inputs if not store.there(owner, array_id)]
             if gone:
                 raise InputsGone(*gone)
             return self._send(jobs)
@@ -276,7 +282,8 @@ class Placement:
 
     def _send(self, jobs: JobQueue) -> Enqueued:
         envelope = self._envelope
-        return jobs.enqueue(self._job, envelope.key, self._same, self._services.admission.bounds(envelope.owner))
+        bounds = self._services.admission.bounds(envelope.owner)
+        return jobs.enqueue(self._job, envelope.key, self._same, bounds, self._attached)
 
     def _store_again(self, names: list[str]) -> None:
         """Store a submission's inputs once more if arrays of the same content, and so the same id, are being
@@ -334,12 +341,18 @@ class Placement:
     def _request(self) -> JobRequest:
         settings, checked, envelope = self._services.settings, self._checked, self._envelope
         submission, deadline_s = envelope.submission, envelope.submission.deadline_s
+        attached = checked.inline if self._attached else {}
         return JobRequest(
             id=envelope.job_id,
             owner=envelope.owner,
             operation=checked.operation.name,
             params=submission.params,
-            inputs={**checked.stored, **{name: array.id for name, array in self._kept.items()}},
+            inputs={
+                **checked.stored,
+                **{name: array.id for name, array in self._kept.items()},
+                **{name: self._digest(name) for name in attached},
+            },
+            attached={name: checked.infos[name].dtype for name in attached},
             backend=submission.backend,
             priority=submission.priority,
             seed=checked.seed,
@@ -353,6 +366,11 @@ class Placement:
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
         )
+
+    def _digest(self, name: str) -> str:
+        """The id that an inline input of a submission has as a stored array, under which it is signed and known."""
+        info, numbers = self._checked.infos[name], self._checked.inline[name]
+        return self._services.store.digest(self._envelope.owner, info.dtype, info.shape, ndarray.as_bytes(numbers))
 
     def _same_digest(self) -> str | None:
         """Under which digest an identical live job of the owner may answer for the submitted one; None where none

@@ -93,7 +93,7 @@ def work(queue: JobQueue, store: Store, job_id: str) -> None:
     job = take(queue, job_id)
     request, attempt = job.request, job.attempt
     operation = COMPUTATIONS[request.operation]
-    params, arrays = codec.decode(operation, request, store, {})
+    params, arrays = codec.decode(operation, request, store, {}, job.attached)
     outputs = compute(operation.name, params, arrays, request.seed)
     directory = store.new_result(job_id, attempt)
     codec.encode(operation, request, outputs, directory, store, queue.time())

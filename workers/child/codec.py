@@ -6,6 +6,7 @@ import json
 import math
 import mmap
 import os
+from binascii import a2b_base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
-from warpdesk_server.workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
+from warpdesk_server.workers.queue.protocol import ArrayOutput, AttachedInputs, JobRequest, ResultDocument, ValueOutput
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.npy_writer import STRETCH
-from warpdesk_server.workers.store.protocol import WorkerStore
+from warpdesk_server.workers.store.protocol import UNKNOWN_ID, WorkerStore
 
 # A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
 _MAPPED = 256 << 10
@@ -35,16 +36,22 @@ ParamsCache = dict[tuple[Any, ...], Params]
 
 
 def decode(
-    operation: Operation, request: JobRequest, store: WorkerStore, cache: ParamsCache
+    operation: Operation, request: JobRequest, store: WorkerStore, cache: ParamsCache, attached: str = ""
 ) -> tuple[Params, dict[str, np.ndarray]]:
     """The parsed parameters and the input arrays of a job that the child computes; jobs of one batch share `cache`.
+
+    `attached` are the inputs that its record in Redis has (`AttachedInputs` as JSON).
 
     Inputs are writable memory, so that they have the type of ordinary arrays for Numba, and nothing written reaches a
     file. Raises InvalidRequest, also for an input that has gone.
     """
     described: dict[str, ArrayInfo] = {}
     arrays: dict[str, np.ndarray] = {}
+    if request.attached:
+        arrays, described = _attached(request, store, attached)
     for name, array_id in request.inputs.items():
+        if name in request.attached:
+            continue
         stored = store.find(request.owner, array_id)
         try:
             arrays[name], info = _read(store.path(request.owner, array_id), mapped=operation.confidential)
@@ -60,6 +67,28 @@ def decode(
     if params is None:
         params = cache[key] = operation.validate(request.params, described)
     return params, arrays
+
+
+def _attached(
+    request: JobRequest, store: WorkerStore, attached: str
+) -> tuple[dict[str, np.ndarray], dict[str, ArrayInfo]]:
+    """The arrays of a job that its record in Redis has, and their descriptions, of what the API signed and no other.
+
+    Raises InvalidRequest.
+    """
+    arrays, described = dict[str, np.ndarray](), dict[str, ArrayInfo]()
+    try:
+        given = AttachedInputs.validate_json(attached or "{}")
+        for name, dtype in request.attached.items():
+            shape, data = given[name].shape, bytearray(a2b_base64(given[name].data))
+            if store.digest(request.owner, dtype, shape, memoryview(data)) not in (request.inputs[name], UNKNOWN_ID):
+                raise ValueError(name)
+            array = np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape, dtype)
+            arrays[name] = array
+            described[name] = ArrayInfo(dtype, shape, array.dtype.kind == "f" and bool(np.isnan(array).any()))
+    except (ValueError, KeyError):
+        raise refuse("/inputs", "an input in the job's record is not what the service wrote there") from None
+    return arrays, described
 
 
 def encode(

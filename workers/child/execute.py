@@ -48,6 +48,7 @@ def run(
     tell: Callable[[float], None] | None = None,
     keys: Mapping[str, bytes] | None = None,
     took: Callable[[Times], None] | None = None,
+    attached: Mapping[str, str] | None = None,
 ) -> list[Outcome]:
     """Compute in the child these attempts of jobs, and write their results.
 
@@ -59,8 +60,8 @@ def run(
     `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
     this thread, except where it draws private randomness. `keys` holds the noise keys of jobs that were charged, by
     their ids; whoever names a budget and has none is not computed. `took` hears what each launch on the GPU copied, and
-    nothing of private jobs. Raises DeviceLost, after which this process must end. Every other failure is a value whose
-    message holds no data.
+    nothing of private jobs. `attached` holds the inputs that job records have, by the jobs' ids. Raises DeviceLost,
+    after which this process must end. Every other failure is a value whose message holds no data.
     """
     batch = _Batch(store, found, keep_off_gpu, costs, expect, took)
     outcomes: list[Outcome | None] = [None] * len(jobs)
@@ -71,7 +72,8 @@ def run(
             message = f"this worker has no operation {request.operation!r}"
             outcomes[at] = Failed(code="invalid-input", message=message)
         else:
-            items.append((at, _Item(operation, request, attempt, (keys or {}).get(request.id))))
+            own = (keys or {}).get(request.id), (attached or {}).get(request.id, "")
+            items.append((at, _Item(operation, request, attempt, *own)))
     alone = len(items) == 1 and items[0][1].operation.randomness != "private"
     try:
         with progress.telling(tell if alone else None):
@@ -100,6 +102,7 @@ class _Item:
     request: JobRequest
     attempt: int
     key: bytes | None = field(default=None, repr=False)  # of its noise, if it was charged
+    attached: str = field(default="", repr=False)  # inputs that its record has
     params: Params = field(default_factory=Params)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     outcome: Outcome | None = None
@@ -177,7 +180,7 @@ class _Batch:
         cache: codec.ParamsCache = {}
         for item in items:
             try:
-                item.params, item.inputs = codec.decode(item.operation, item.request, self.store, cache)
+                item.params, item.inputs = codec.decode(item.operation, item.request, self.store, cache, item.attached)
                 _require_charge(item, self.store)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
                 item.fail(error)

@@ -166,6 +166,7 @@ class _Child:
                 _Teller(self._pipe, work.first.id),
                 keys,
                 launches.append,
+                {job.request.id: job.attached for job in work.jobs if job.attached},
             )
         self._example_due = True
         operation = self._operations.get(work.first.operation)

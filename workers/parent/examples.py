@@ -54,7 +54,9 @@ class Examples:
             if request.params.get(name, unsaid) != choice:
                 return False
         for name, dtype in failure.dtypes.items():
-            stored = self._store.find(request.owner, request.inputs.get(name, ""))
-            if stored is None or stored.info.dtype != dtype:
+            if (own := request.attached.get(name)) is None:
+                stored = self._store.find(request.owner, request.inputs.get(name, ""))
+                own = None if stored is None else stored.info.dtype
+            if own != dtype:
                 return False
         return True

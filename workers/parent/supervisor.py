@@ -198,6 +198,7 @@ class ChildSupervisor:
                     request=job.request,
                     attempt=job.attempt,
                     claim=job.token,
+                    attached=job.attached,
                     key=keys[job.id].hex() if job.id in keys else None,
                 )
                 for job in jobs

@@ -357,6 +357,7 @@ class Worker:
             dollars_per_hour=self._supervisor.dollars_per_hour,
             warm_up=self._child.warm_up,
             takes=self.settings.takes,
+            attached_inputs=True,
             started_by=os.getppid(),
         )
 

@@ -72,10 +72,12 @@ class JobQueue(QueueView):
         idempotency: IdempotencyKey | None = None,
         same: str | None = None,
         bounds: Bounds | None = None,
+        attached: str = "",
     ) -> Enqueued:
         """Write the job record to Redis and queue the job, or find the one that the idempotency key had before.
 
-        `same` is a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
+        `attached` has the request's attached inputs (`AttachedInputs` as JSON), kept until the job has ended. `same` is
+        a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
         QuotaReached, KeyReused or InputsGone, and then has changed nothing.
         """
         together, text = request.together, request.model_dump_json()
@@ -86,7 +88,7 @@ class JobQueue(QueueView):
             request.operation,
             text,
             self._signed.mac(text),
-            json.dumps(sorted(set(request.inputs.values()))),
+            json.dumps(request.stored_inputs),
             repr(request.result_ttl),
             "" if request.deadline is None else repr(request.deadline),
             request.lane,
@@ -102,6 +104,7 @@ class JobQueue(QueueView):
             "" if bounds is None else bounds.of_owner,
             int(bounds is not None and bounds.shared),
             utcformat(now()),
+            attached,
             *self._for_rq(request),
         )
         match outcome:
@@ -159,9 +162,17 @@ class JobQueue(QueueView):
         record = self._signed.record(job_id, self._fields(job_id))
         if record is None:
             return None, ()
-        nothing: dict[str, Any] = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
+        nothing: dict[str, Any] = {
+            "params": {},
+            "inputs": {},
+            "attached": {},
+            "seed": None,
+            "together": None,
+            "work": 0.0,
+            "size": 0,
+        }
         stripped = record.request.model_copy(update=nothing).model_dump_json()
-        inputs = json.dumps(sorted(set(record.request.inputs.values())))
+        inputs = json.dumps(record.request.stored_inputs)
         result, *arrays = self._eval(scripts.ERASE, job_id, stripped, self._signed.mac(stripped), inputs)
         return (result.decode() or None), tuple(array.decode() for array in arrays)
 
@@ -188,7 +199,7 @@ class JobQueue(QueueView):
         text = request.model_dump_json()
         done = int(self._eval(scripts.RERUN, job_id, text, self._signed.mac(text), *self._for_rq(request)))
         if done < 0:
-            raise InputsGone(*sorted(set(request.inputs.values())))
+            raise InputsGone(*request.stored_inputs)
         return bool(done)
 
     # Called by a worker's parent process.
@@ -305,14 +316,14 @@ class JobQueue(QueueView):
         reason, at, *jobs = claimed or ("drained", 0.0)
         ahead = time.monotonic() - float(at)  # of Redis' clock
         held, odd = list[Held](), list[tuple[str | int, ...]]()
-        for *signed, attempt, strikes, submitted, started in jobs:
-            job_id, text, mac = texts(signed)
+        for job in jobs:
+            (job_id, text, mac), (attempt, strikes, submitted, started, *attached) = texts(job[:3]), job[3:]
             request = self._signed.request(job_id, text, mac)
             if request is None:
                 odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
                 continue
             times = float(submitted or nan), float(started or nan)
-            held.append(Held(request, attempt, strikes, ahead, *times, claim.token))
+            held.append(Held(request, attempt, strikes, ahead, *times, claim.token, "".join(texts(attached))))
         if odd:  # the next claim would find the same
             self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
         return Batch(tuple(held), texts([reason])[0]) if held else None

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from warpdesk.models import BackendWish, ChargeRef, DType, EventName, Priority, PublicProvenance
 from warpdesk_server.kernels.array import ArrayInfo
@@ -52,6 +52,7 @@ class JobRequest(Message):
     operation: str
     params: dict[str, Any]
     inputs: dict[str, str]
+    attached: dict[str, DType] = {}  # names and dtypes of those that are in the job record and not in the store
     backend: BackendWish = "auto"
     priority: Priority = "batch"
     seed: int | None = None
@@ -71,6 +72,11 @@ class JobRequest(Message):
         """The lane of the queue in which the job waits, by its priority and the kind of work it is."""
         kinds = ["long"] * self.long + ["gpu"] * (self.backend == "gpu")
         return "-".join([self.priority, *kinds])
+
+    @property
+    def stored_inputs(self) -> list[str]:
+        """The ids of the inputs of the queued job that are arrays in the store."""
+        return sorted({array_id for name, array_id in self.inputs.items() if name not in self.attached})
 
     @property
     def canonical_params(self) -> str:
@@ -140,6 +146,19 @@ class Failed(Message):
     code: str
     message: str
     retryable: bool = False
+
+
+class AttachedInput(Message):
+    """A small input in a job's record in Redis: its bytes in C order, in Base64.
+
+    Its dtype and its id are in the request. By the id whoever has the store's secret checks it.
+    """
+
+    shape: tuple[int, ...]
+    data: str = Field(repr=False)
+
+
+AttachedInputs = TypeAdapter(dict[str, AttachedInput])
 
 
 class ArrayOutput(Message):

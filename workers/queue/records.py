@@ -137,6 +137,7 @@ class Held:
     submitted_at: float = field(default=nan, compare=False)  # by Redis' clock; NaN where no times are counted
     started_at: float = field(default=nan, compare=False)
     token: str = field(default="", compare=False, repr=False)  # of its claim
+    attached: str = field(default="", compare=False, repr=False)  # its attached inputs, as JSON
     id: str = field(init=False)
 
     def __post_init__(self) -> None:

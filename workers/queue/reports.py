@@ -242,6 +242,7 @@ class WorkerReport(Message):
     slot: int | None = None  # the smallest number that was free when it came: see workers.queue.slots
     dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices
     warm_up: WarmUp | None = None  # None once every example was tried. On the CPU jobs are computed meanwhile
+    attached_inputs: bool = False  # whether it reads inputs from job records. The release before did not
     started_by: int = 0  # process on its host; where that is another worker's, the two share a device
     takes: str = ""  # which jobs: `workers.settings.Takes`. The release before wrote none, and took no long ones
 

@@ -108,7 +108,7 @@ class SpoolStore(ArrayFiles):
 
     def promise(self, request: JobRequest, size: int) -> None:
         if self._usage is not None:
-            self._usage.add_job(request.owner, request.id, size, request.inputs.values())
+            self._usage.add_job(request.owner, request.id, size, request.stored_inputs)
 
     def require(self, owner: str, size: int) -> None:
         self.require_room(size)

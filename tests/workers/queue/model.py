@@ -18,6 +18,7 @@ class Job:
     request: JobRequest
     same: str = ""
     leader: str = ""  # of a follower
+    attached: str = ""
     state: str = "queued"
     attempt: int = 0
     forgiven: int = 0

@@ -86,6 +86,7 @@ class Wish:
     same: str
     idempotency: IdempotencyKey | None
     bounds: Bounds | None
+    attached: str
 
     def request(self, job_id: str) -> JobRequest:
         return JobRequest(
@@ -120,6 +121,7 @@ _FREELY: dict[str, Any] = {
     "idempotency": st.sampled_from(
         (None, None, None, *(IdempotencyKey(key, mark) for key, mark in ("if", "ig", "jf")))
     ),
+    "attached": st.sampled_from(("", "numbers")),
     "bounds": st.sampled_from((None, None, None, None, Bounds(4, 100), Bounds(100, 4), Bounds(6, 100, shared=True))),
 }
 _IDENTICAL = {
@@ -232,7 +234,7 @@ class Service(RuleBasedStateMachine):
             refusal = KeyReused
         if fate == "before":
             return
-        arguments = request, key, wish.same or None, wish.bounds
+        arguments = request, key, wish.same or None, wish.bounds, wish.attached
         if refusal is not None:
             with pytest.raises(refusal):
                 self.take(fate, lambda queue: queue.enqueue(*arguments))
@@ -248,7 +250,7 @@ class Service(RuleBasedStateMachine):
         assert (answer.job_id, answer.replayed) == (request.id, False)
         if key is not None:
             model.keys[owner, key.key] = key.fingerprint, request.id
-        job = Job(request, wish.same, deadline=wish.deadline)
+        job = Job(request, wish.same, deadline=wish.deadline, attached=wish.attached)
         model.enqueue(job)
         self.hand_over(job)
 
@@ -327,6 +329,7 @@ class Service(RuleBasedStateMachine):
             assert not job.overdue
             model.claim(job, wish.worker)
             assert (got.request, got.attempt, got.strikes) == (job.request, job.attempt, job.strikes)
+            assert got.attached == job.attached
         if wish.worker in self.workers:  # it may have died while it waited
             self.workers[wish.worker].extend(held)
         self.past.extend(held)
@@ -542,6 +545,7 @@ class Service(RuleBasedStateMachine):
         records_are_as_the_model_says(snapshot, model, self.results)
         every_job_is_in_one_place(snapshot, model)
         sets_agree_with_the_records(snapshot, model)
+        attached_inputs_are_kept_as_long_as_the_job_may_run(snapshot, model)
         rings_and_bells_tell_where_jobs_wait(snapshot)
         rq_shows_what_waits_and_runs(snapshot, model)
         events_are_numbered_and_each_end_is_told_once(snapshot, model)
@@ -607,6 +611,12 @@ def sets_agree_with_the_records(snapshot: Snapshot, model: Model) -> None:
     for job in model.jobs.values():
         followers = {follower.id for follower in model.followers(job.id)}
         assert snapshot.members(f"warpdesk:followers:{job.id}") == followers
+
+
+def attached_inputs_are_kept_as_long_as_the_job_may_run(snapshot: Snapshot, model: Model) -> None:
+    for job in model.jobs.values():
+        kept = snapshot.keys[job_key(job.id)].get("attached", "")
+        assert kept == (job.attached if (job.live or job.dead) and not job.erased else "")
 
 
 def rings_and_bells_tell_where_jobs_wait(snapshot: Snapshot) -> None:

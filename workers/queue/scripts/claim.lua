@@ -3,7 +3,7 @@
 --   '1' if the worker waits to be handed a job where there is none now, key or '' for any, most items, most bytes
 --   (both of a claim for a key).
 -- Answer: why the batch ends, the time, then of each job {id, request, its MAC, attempt, strikes, submitted at, started
---   at}; the times are '' where none are counted. {} when there is nothing to claim.
+--   at, attached inputs if it has any}; the times are '' where none are counted. {} when there is nothing to claim.
 --@include claiming
 
 local worker, process, token, lease, kinds, rq_now, waits, only, items, bytes = unpack(ARGV)

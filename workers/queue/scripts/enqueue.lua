@@ -1,12 +1,13 @@
 -- Enqueue a job, or find the one that its idempotency key had before.
 -- Arguments: id, owner, operation, request, its MAC or '', inputs, result_ttl, deadline or '', lane, key or '', items,
 --   bytes, size, private, idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '',
---   1 where the queue is shared, the time as RQ writes it, then field and value of RQ's record.
+--   1 where the queue is shared, the time as RQ writes it, attached inputs or '', then field and value of
+--   RQ's record.
 -- Answer: 'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', then the job's id, or numbers, or the arrays.
 --@include claiming
 
 local id, owner, operation, request, mac, inputs, result_ttl, deadline, lane, key, items, bytes, size, private,
-  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now = unpack(ARGV, 1, 21)
+  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now, attached = unpack(ARGV, 1, 22)
 if redis.call('EXISTS', const.JOB .. id) == 1 then return {'ok', id} end  -- the same again, after a lost reply
 new_job = id
 local replayed = const.IDEMPOTENCY .. owner .. ':' .. idempotency
@@ -34,6 +35,7 @@ redis.call('HSET', const.JOB .. id, 'attempt', 0, 'submitted_at', seconds(now())
   'size', size, 'private', private, 'operation', operation)
 count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', const.JOB .. id, 'deadline', deadline) end
+if attached ~= '' then redis.call('HSET', const.JOB .. id, 'attached', attached) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', const.IDEMPOTENCY_SECONDS) end
 redis.call('SADD', const.LIVE .. owner, id)
 local mine = const.JOBS_OF .. owner
@@ -44,7 +46,7 @@ end
 for _, array in ipairs(arrays) do
   redis.call('SADD', const.USES .. owner .. ':' .. array, id)
 end
-redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 22))
+redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 23))
 
 if same ~= '' then
   redis.call('HSET', const.JOB .. id, 'same', same)

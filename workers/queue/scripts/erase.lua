@@ -25,7 +25,8 @@ for _, array in ipairs(cjson.decode(inputs)) do
   if redis.call('SCARD', const.USES .. owner .. ':' .. array) == 0 then table.insert(answer, array) end
 end
 -- Errors quote data, and digests of parameters can be guessed.
-redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size')
+redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size',
+  'attached')
 redis.call('HSET', key, 'request', stripped, 'mac', mac, 'inputs', '[]', 'erased', 1)
 redis.call('DEL', const.EVENTS_OF .. id)
 if dead then

@@ -69,6 +69,8 @@ class RemoteStore:
         wanted: dict[tuple[str, str], tuple[str, bool]] = {}
         for request, attempt in jobs:
             for name, array_id in request.inputs.items():
+                if name in request.attached:
+                    continue
                 place, at = (request.owner, array_id), f"{result_name(request.id, attempt)}/{name}"
                 private = request.private or name in self._secret.get(request.operation, ())
                 wanted[place] = at, private or (place in wanted and wanted[place][1])

@@ -10,10 +10,10 @@
 
 -- An attempt, as a claim answers it. The times of a dead letter that was run again are not counted.
 local function claimed(id, attempt)
-  local request, mac, strikes, submitted, started, forgiven = get(id, 'request', 'mac', 'strikes', 'submitted_at',
-    'started_at', 'forgiven')
+  local request, mac, strikes, submitted, started, forgiven, attached = get(id, 'request', 'mac', 'strikes',
+    'submitted_at', 'started_at', 'forgiven', 'attached')
   if forgiven then submitted, started = '', '' end
-  return {id, request or '', mac or '', attempt, tonumber(strikes or 0), submitted, started}
+  return {id, request or '', mac or '', attempt, tonumber(strikes or 0), submitted, started, attached or nil}
 end
 
 -- What the worker's latest claim got, as far as it still has it; nil when that was another claim.

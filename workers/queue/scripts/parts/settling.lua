@@ -49,6 +49,7 @@ local function settle_one(id, state, dead)
     redis.call('ZADD', const.DEAD, seconds(now()), id)
   end
   if not dead or private == '1' then release_inputs(id) end
+  if not dead then redis.call('HDEL', key, 'attached') end
   if not dead then keep_for(id, math.ceil(tonumber(result_ttl)) + const.TOMBSTONE_SECONDS) end
   add_event(id, state)
 end
