@@ -26,6 +26,7 @@ TOOLS := .venv/tools/ready
 AUDIT := .venv/audit/bin/pip-audit
 UV := .venv/uv/bin/uv
 RELEASE := .venv/release/bin/twine
+SERVERS := .venv/servers/ready
 BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
 
 help: ## list the commands
@@ -75,7 +76,7 @@ soak: $(DEV) ## ten minutes of full load, with health asked all the time, and a 
 chaos: $(DEV) ## kills, outages, cut networks, lost replies, clocks that jump, memory that runs out, poison, under load, and a verdict; CHAOS_JOBS=10000, CHAOS="parents or poison" for some, CHAOS_SAVE=1 keeps it
 	@$(BIN)/pytest --quiet -rP -p no:randomly -m chaos $(if $(CHAOS),-k "$(CHAOS)") tests/chaos tests/deploy tests/privacy tests/workers
 
-bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
+bench: $(BENCHED) $(if $(filter servers,$(BENCH)),$(SERVERS)) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 peers: release-check ## the heavy checks that CI leaves out
@@ -138,6 +139,12 @@ $(AUDIT): | $(BIN)/python
 $(RELEASE): | $(BIN)/python
 	@$(BIN)/python -m venv .venv/release
 	@.venv/release/bin/python -m pip install --quiet --disable-pip-version-check build check-wheel-contents twine
+
+# The peers of `make bench BENCH=servers`, in an environment of their own.
+$(SERVERS): | $(BIN)/python
+	@$(BIN)/python -m venv .venv/servers
+	@.venv/servers/bin/python -m pip install --quiet --disable-pip-version-check "litserve==0.2.*" "bentoml==1.4.*" "ray[serve]==2.60.*" "TA-Lib==0.8.*"
+	@touch $@
 
 $(UV): | $(BIN)/python
 	@$(BIN)/python -m venv .venv/uv

@@ -1,6 +1,6 @@
 """Run the benchmarks: `python -m benchmarks [operations | ingest | service | batches | overload ...] [--save]`.
 
-Without a name: all but `gpu` and `revisions`. --save writes results/<name>.json.
+Without a name: all but `servers`, `gpu` and `revisions`. --save writes results/<name>.json.
 """
 
 import importlib
@@ -23,7 +23,7 @@ NAMES = (
         "overload",
         "secagg_round",
     ),
-    *("ledger", "health", "instrumentation", "scrape", "attacks", "start", "gpu", "revisions"),
+    *("ledger", "health", "instrumentation", "scrape", "attacks", "start", "servers", "gpu", "revisions"),
 )
 
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         print(f"there is no {', '.join(flags)}; the benchmarks are {', '.join(NAMES)}")
         return 2
-    wanted = [argument for argument in arguments if not argument.startswith("--")] or list(NAMES[:-2])
+    wanted = [argument for argument in arguments if not argument.startswith("--")] or list(NAMES[:-3])
     if unknown := sorted(set(wanted) - set(NAMES)):
         print(f"no benchmark called {', '.join(unknown)}; there are {', '.join(NAMES)}")
         print(f"one operation alone: {sys.executable} -m warpdesk bench {' '.join(unknown)}")
