@@ -116,6 +116,13 @@ def beside() -> str:
     return table(header, [list(row.values()) for row in result("beside")]) + origin("beside")
 
 
+def servers() -> str:
+    header = ["beside", "server", "callers", "p50, ms", "p99, ms", "requests a second", "p50, times", "requests, times"]
+    names = {"fastapi": "FastAPI", "litserve": "LitServe", "bentoml": "BentoML", "ray": "Ray Serve"}
+    lines = [[names.get(value, value) for value in row.values()] for row in result("servers")]
+    return table(header, lines) + origin("servers")
+
+
 def latency_after_rest() -> str:
     header = ["the same, each call after 20 ms of rest", "p50, ms", "p99, ms", "ratio"]
     return table(header, _latency("service_latency_after_rest")) + origin("service_latency_after_rest")
@@ -327,6 +334,7 @@ TABLES: dict[str, Callable[[], str]] = {
             accuracy,
             latency,
             beside,
+            servers,
             latency_after_rest,
             throughput,
             batches,

@@ -71,8 +71,8 @@ class Cost:
 
     @property
     def core_seconds(self) -> float:
-        """About how long one core takes for a job of the operation, with its bytes read or written at 1 GB/s."""
-        return self.work * self.step + self.bytes / 1e9
+        """About how long one core takes for a job of the operation, with its bytes read or written at 2 GB/s."""
+        return self.work * self.step + self.bytes / 2e9
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,10 @@ def _progress(warm_up: WarmUp | None) -> str:
 def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
     # One that takes long jobs is started when there are some: that it starts is no trouble.
     waiting = [each for each in workers if not each.able and (each.serves_quick_jobs or each.state != "starting")]
-    return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
+    reasons = [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
+    if failed := sum(each.long_fault is not None for each in workers):
+        reasons.append(f"{failed} of {len(workers)} live workers cannot start a process for long jobs")
+    return reasons
 
 
 def _gpus(workers: Sequence[WorkerReport]) -> list[str]:

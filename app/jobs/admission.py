@@ -28,7 +28,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.places import Places
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import PRIORITIES, QUICK
+from warpdesk_server.workers.queue.protocol import PRIORITIES, QUICK, Kind
 from warpdesk_server.workers.queue.records import Bounds
 from warpdesk_server.workers.queue.reports import WorkerReport
 
@@ -98,8 +98,8 @@ class Admission:
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen able, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
-        self.workers_know_attached_inputs = False  # whether all do: the release before had every input in the store
-        self.serves_long_jobs = False  # whether some worker does: else all jobs wait in the lanes that every one serves
+        # Kinds of work beside those that every worker takes: what no worker takes waits in the lanes of those.
+        self.served = frozenset[Kind]()
 
     # Questions of requests.
 
@@ -300,8 +300,7 @@ class Admission:
         view = View(self._jobs.length(), self._jobs.waiting_by_owner(QUICK), memory, max_memory)
         if now >= self._workers_at:
             workers = self._jobs.workers()
-            self.serves_long_jobs = any(worker.serves_long_jobs for worker in workers)
-            self.workers_know_attached_inputs = bool(workers) and all(worker.attached_inputs for worker in workers)
+            self.served = frozenset(kind for worker in workers for kind in worker.kinds)
             able = {
                 worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
             }

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import anyio
 from redis.exceptions import RedisError, ResponseError
@@ -36,7 +37,7 @@ from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.protocol import JobRequest, Kind
 from warpdesk_server.workers.queue.records import (
     Enqueued,
     IdempotencyKey,
@@ -113,7 +114,7 @@ async def place(services: Services, envelope: Envelope, *, positioned_too: bool)
             except BaseException:
                 placement.abandoned.set()
                 raise
-            if not placed.replayed:
+            if not placed.replayed and not placement.long:
                 services.admission.enqueued(owner, submission.priority)
     if scope.cancelled_caught:
         raise errors.ledger_unavailable(TimeoutError.__name__)
@@ -136,6 +137,11 @@ class Placement:
         self._earlier: Charge | None = None  # of the same request; its job is this one's
         self._compensations: list[Callable[[str], bool]] = []
         self.abandoned = threading.Event()  # nobody waits for it any more
+
+    @property
+    def long(self) -> bool:
+        """Whether the submitted job takes long, and so delays no other."""
+        return self._earlier is None and self._job.long
 
     def prepare(self) -> None:
         """All stages of a job's submission before Redis is needed."""
@@ -198,7 +204,7 @@ class Placement:
     def _store(self) -> None:
         services, owner, checked = self._services, self._envelope.owner, self._checked
         with storage.refused():
-            apart = services.admission.workers_know_attached_inputs and operations.may_be_attached(services, checked)
+            apart = self._served("attached") and operations.may_be_attached(services, checked)
             self._kept, self._attached = {}, ""
             sizes = [] if apart else [size_of(checked.infos[name]) for name in checked.inline]
             services.store.require(owner, storage.result_bytes(checked) + sum(sizes))
@@ -360,12 +366,20 @@ class Placement:
             timeout=settings.job_timeout,
             work=checked.cost.steps,
             size=checked.cost.bytes,
-            long=self._services.admission.serves_long_jobs and checked.cost.core_seconds > settings.long_seconds,
+            long=self._served("long") and checked.cost.core_seconds > settings.long_seconds,
             private=checked.operation.confidential,
             together=operations.together(envelope.owner, checked),
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
         )
+
+    def _served(self, kind: Literal["attached", "long"]) -> bool:
+        """Whether some worker takes jobs of a kind that workers of the release before, or with other settings, do
+        not."""
+        wanted: Kind = kind
+        if self._envelope.submission.backend == "gpu":
+            wanted = "attached-gpu" if kind == "attached" else "long-gpu"
+        return wanted in self._services.admission.served
 
     def _digest(self, name: str) -> str:
         """The id that an inline input of a submission has as a stored array, under which it is signed and known."""

@@ -56,18 +56,15 @@ def collect(reports: Iterable[WorkerReport], now: float | None = None) -> Iterat
 
 
 def _of_workers(workers: Sequence[WorkerReport]) -> _Metrics:
-    counts = Counter((worker.device.backend if worker.device else "unknown", worker.state) for worker in workers)
+    own = {(worker.host, worker.pid) for worker in workers}
+    apart = [worker for worker in workers if (worker.host, worker.started_by) not in own]  # no companions
+    counts = Counter((worker.device.backend if worker.device else "unknown", worker.state) for worker in apart)
     slots = {
         worker.slot: worker
         for worker in sorted(workers, key=lambda worker: worker.reported_at)
         if worker.slot is not None  # None in reports of an earlier release
     }
-    own = {(worker.host, worker.pid) for worker in workers}
-    prices = [
-        worker.dollars_per_hour
-        for worker in workers
-        if worker.dollars_per_hour is not None and (worker.host, worker.started_by) not in own
-    ]
+    prices = [worker.dollars_per_hour for worker in apart if worker.dollars_per_hour is not None]
     return {
         "workers": {
             (backend, state): counts[backend, state]

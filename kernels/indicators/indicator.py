@@ -321,7 +321,9 @@ def cost_of(program: Program, policy: spec.NanPolicy, infos: Mapping[str, ArrayI
     # Inputs without gaps, and what is made on the way.
     gaps = rows * time * {"skip": (inputs + 3) * itemsize + 2, "ffill": inputs * itemsize + 18}.get(policy, 0)
     scratch = min(spec.CORES, rows * -(-time // TILE)) * program.kept * itemsize
-    return Cost(bytes=host + gaps + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work))
+    return Cost(
+        bytes=host + gaps + scratch + grid.fixed + grid.each, work=rows * time * max(1.0, program.work), step=1e-9
+    )
 
 
 def grid_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Grid:

@@ -6,6 +6,7 @@ So nothing that a long job does, its death included, touches a quick one.
 """
 
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ log = logging.getLogger("warpdesk.worker")
 
 IDLE_SECONDS = 300.0  # without a long job, until it ends
 _LONGEST_DELAY = 60.0  # between two starts, where it ends with a fault; the first is a second
+_LEAST_BYTES = 1 << 20  # less than that is no amount of device memory
 _LONG_SHARE = 4 / 9  # of the device memory that the worker and its companion may take
 
 
@@ -33,7 +35,8 @@ class Companion:
         self._idle_seconds = min(IDLE_SECONDS, settings.idle_exit_seconds or IDLE_SECONDS)
         self._gpu_memory = settings.gpu_memory
         self._process: subprocess.Popen[bytes] | None = None
-        self._was_stopped = False  # to stop
+        self._was_stopped = False
+        self.fault: str | None = None  # of the latest start
         self._faults = 0
         self._not_before = 0.0  # time.monotonic()
 
@@ -47,9 +50,11 @@ class Companion:
             return True
         self._process = None
         self._faults = 0 if code == 0 else self._faults + 1
+        self.fault = None
         if self._faults:
             delay = min(_LONGEST_DELAY, 2.0 ** (self._faults - 1))
-            log.warning("the worker of long jobs ended with exit code %d; it may start again in %.0f s", code, delay)
+            self.fault = f"the worker of long jobs ended with exit code {code}"
+            log.warning("%s; it may start again in %.0f s", self.fault, delay)
             self._not_before = time.monotonic() + delay
         return False
 
@@ -72,7 +77,8 @@ class Companion:
                 preexec_fn=tie_to(os.getpid(), signal.SIGKILL),
             )
         except OSError as error:  # no memory, or no process to be had: later, perhaps
-            log.warning("the worker of long jobs could not be started: %s", error)
+            self.fault = f"the worker of long jobs could not be started: {error}"
+            log.warning("%s", self.fault)
             self._not_before = time.monotonic() + 1.0
 
     def stop(self, *, again: bool = False) -> None:
@@ -84,24 +90,26 @@ class Companion:
             self._process.terminate()
             self._was_stopped = True
 
-    def end(self, seconds: float) -> None:
-        """Wait until the worker's companion has ended, and kill it after so many seconds."""
+    def end(self, seconds: float) -> bool:
+        """Wait until the worker's companion has ended, and kill it after so many seconds; whether it ended well."""
         if self._process is None:
-            return
+            return True
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, seconds))
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait()
+        return self._process.wait() == 0
 
 
 def _part(setting: str, share: float) -> str:
-    """A share of the device memory that a worker's setting grants. What is no number stays, for the child to refuse."""
+    """A share of the device memory that a worker's setting grants. What grants none stays, for the child to refuse."""
     try:
-        value = float(setting or SHARE) * share
+        value = float(setting or SHARE)
     except ValueError:
         return setting
-    return repr(value) if value <= 1 else str(int(value))
+    if 0 < value <= 1:
+        return repr(value * share)
+    return str(int(value * share)) if _LEAST_BYTES <= value < math.inf else setting
 
 
 def beside_companion(settings: WorkerSettings) -> dict[str, str]:

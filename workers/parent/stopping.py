@@ -45,6 +45,10 @@ class StopRequest:
         self.ends_at: float | None = None  # time.monotonic()
         self.backoff = StoppableBackoff()  # of the worker's connection to Redis
 
+    @property
+    def signaled(self) -> bool:
+        return self._signaled_at is not None
+
     def on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler's arguments)
         """Handle a stop signal to the worker: its running job has `grace` seconds to end, or is given back.
 

@@ -36,6 +36,7 @@ from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import BELL, handed_key
+from warpdesk_server.workers.queue.protocol import Kind
 from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held
 from warpdesk_server.workers.queue.reports import WorkerReport, WorkerState
 from warpdesk_server.workers.settings import WorkerSettings
@@ -48,6 +49,8 @@ _REDIS_SECONDS = 5.0  # how long one answer of Redis may take, then it is asked 
 # waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
 WAIT_SECONDS = 1
 _TROUBLE_SECONDS = 3.0  # for how long a store's trouble is no news: at a start its API may not have been asked yet
+# Long jobs wait so long for the companion of the next worker, and for one that seems free for them.
+_TURN_SECONDS, _ILL_SECONDS = 2.0, 3.0
 _LOOK_SECONDS = 0.01  # how often a launch that waits for company looks for it
 
 
@@ -69,7 +72,8 @@ class Worker:
         self._suspension_seen_at = 0.0
         self._others_have_gpu = False
         self._companion = Companion(settings) if settings.takes == "both" else None
-        self._long_work_waits = False  # and no worker is free for it
+        self._companion_wanted = False
+        self._long_work_since: float | None = None  # since when jobs wait that its companion would take
         self.undelivered = False
         operations = settings.catalogue()
         self._store = open_store(settings)
@@ -95,7 +99,7 @@ class Worker:
         self._heartbeat.start()
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._on_signal)
-        signal.signal(signal.SIGALRM, lambda *_: self._stop.drain())  # WARPDESK_MAX_SECONDS, see `run`
+        signal.signal(signal.SIGALRM, self._on_limit)
         try:
             batch: Batch | None = None
             while not self._stop.requested:
@@ -103,7 +107,7 @@ class Worker:
                     self._wait_while_suspended()
                     self._supervisor.await_ready()
                 self._supervisor.look_after_gpu()
-                if self._long_work_waits and self._companion is not None and not self._stop.requested:
+                if self._companion_wanted and self._companion is not None and not self._stop.requested:
                     self._companion.start()
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
                     if self._stop.requested or not self._child.ready:
@@ -122,9 +126,16 @@ class Worker:
             self._tear_down()
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        again = self._stop.signaled
         self._stop.on_signal(signum, frame)
         if self._companion is not None:
-            self._companion.stop(again=True)
+            self._companion.stop(again=again)
+
+    def _on_limit(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler's arguments)
+        """Stop the worker and its companion after WARPDESK_MAX_SECONDS (`workers.parent.main.run`)."""
+        self._stop.drain()
+        if self._companion is not None:
+            self._companion.stop()
 
     def _claim(self, **only: Any) -> Claim:
         takes = "quick" if self.settings.takes == "both" else self.settings.takes
@@ -165,7 +176,7 @@ class Worker:
         If one was handed over in the last moment, it is run.
         """
         now, longest = time.monotonic(), self.settings.idle_exit_seconds
-        working_beside = self._companion is not None and self._companion.runs
+        working_beside = self._companion is not None and (self._companion.runs or self._long_work_since is not None)
         if self._idle_since is None or self._child.warm_up is not None or working_beside:
             self._idle_since = now
         if longest is None or now - self._idle_since < longest:
@@ -291,8 +302,8 @@ class Worker:
             self._heartbeat.join(timeout=2)
             self._jobs.unregister(self.name)
         finally:
-            if self._companion is not None:  # its job may run on as long as one here
-                self._companion.end(backoff.end_by - time.monotonic())
+            if self._companion is not None and not self._companion.end(backoff.end_by - time.monotonic()):
+                self.undelivered = True  # its job may run on as long as one here
 
     # What the children ask.
 
@@ -327,12 +338,43 @@ class Worker:
 
     def look_around(self, queue: JobQueue) -> None:
         others = [report for report in queue.workers() if report.name != self.name]
-        self._others_have_gpu = any(report.device is not None and report.device.backend == "gpu" for report in others)
+        kind: Kind = "long-gpu" if self.settings.takes == "long" else "gpu"
+        # Not the worker that this one is the companion of: it takes them by this one.
+        self._others_have_gpu = any(kind in report.kinds for report in others if report.pid != os.getppid())
         if self._companion is not None:
-            free = any(report.takes in ("long", "all") and report.state in ("starting", "ready") for report in others)
-            self._long_work_waits = not free and queue.long_work_waits()
-            if self._long_work_waits:
-                self._wake.wake()
+            self._look_for_long_work(queue, others)
+
+    def _look_for_long_work(self, queue: JobQueue, others: Sequence[WorkerReport]) -> None:
+        """Decide at a heartbeat whether the worker starts a companion: long jobs wait, and nobody else takes them.
+
+        Workers that have none yet do so in turns, so that one job does not start as many. One that seems free and does
+        not take them, since it is ill, is not waited for.
+        """
+        elsewhere = any("long-gpu" in report.kinds for report in others)
+        waiting = {
+            kind
+            for kind in queue.waiting_long_work()
+            if self._supervisor.use_gpu or not elsewhere or not kind.endswith("gpu")
+        }
+        now = time.monotonic()
+        if not waiting:
+            self._companion_wanted, self._long_work_since = False, None
+            return
+        if self._long_work_since is None:
+            self._long_work_since = now
+        free = any(
+            report.takes in ("long", "all") and report.state in ("starting", "ready") and waiting & set(report.kinds)
+            for report in others
+        )
+        have_one = {(report.host, report.started_by) for report in others}
+        before = sum(
+            report.takes == "both" and report.name < self.name and (report.host, report.pid) not in have_one
+            for report in others
+        )
+        delay = before * _TURN_SECONDS + (_ILL_SECONDS if free else 0.0)
+        self._companion_wanted = now - self._long_work_since >= delay
+        if self._companion_wanted:
+            self._wake.wake()
 
     def report(self) -> WorkerReport:
         state: WorkerState
@@ -357,7 +399,7 @@ class Worker:
             dollars_per_hour=self._supervisor.dollars_per_hour,
             warm_up=self._child.warm_up,
             takes=self.settings.takes,
-            attached_inputs=True,
+            long_fault=None if self._companion is None else self._companion.fault,
             started_by=os.getppid(),
         )
 

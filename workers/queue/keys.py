@@ -1,9 +1,8 @@
 """The keys of the service in Redis: their names, types, contents and lifetimes.
 
-Nothing else spells them; Python and Lua take them from here. A lane is a priority and a kind of work: "<priority>" for
-quick jobs on any device, "<priority>-gpu" for those that need a GPU, "<priority>-long" and "<priority>-long-gpu" for
-jobs that take long (`workers.queue.protocol.KINDS`). Keys of a lane, an owner, a worker or a job exist while they hold
-something.
+Nothing else spells them; Python and Lua take them from here. A lane is a priority and a kind of work:
+"<priority>-<kind>", or "<priority>" alone for quick jobs on any device (`workers.queue.protocol.KINDS`). Keys of a
+lane, an owner, a worker or a job exist while they hold something.
 
     warpdesk:job:<id>                 hash      the job record (`workers.queue.records.JobRecord`); as long as its
                                                 result and a day more, or a week as a dead letter

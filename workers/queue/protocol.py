@@ -10,10 +10,11 @@ from warpdesk.models import BackendWish, ChargeRef, DType, EventName, Priority, 
 from warpdesk_server.kernels.array import ArrayInfo
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
-# Kinds of work, which workers take: quick jobs on any device, quick jobs that need a GPU, and long ones of both.
-Kind = Literal["any", "gpu", "long", "long-gpu"]
+# Kinds of work, which workers take: quick jobs on any device, those that need a GPU, the same of quick jobs with inputs
+# in their records, and long ones. The release before takes the first two alone.
+Kind = Literal["any", "gpu", "attached", "attached-gpu", "long", "long-gpu"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-QUICK, LONG = KINDS[:2], KINDS[2:]
+QUICK, LONG = KINDS[:4], KINDS[4:]
 TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
@@ -70,8 +71,8 @@ class JobRequest(Message):
     @property
     def lane(self) -> str:
         """The lane of the queue in which the job waits, by its priority and the kind of work it is."""
-        kinds = ["long"] * self.long + ["gpu"] * (self.backend == "gpu")
-        return "-".join([self.priority, *kinds])
+        own = ["long"] if self.long else ["attached"] if self.attached else []
+        return "-".join([self.priority, *own, *["gpu"] * (self.backend == "gpu")])
 
     @property
     def stored_inputs(self) -> list[str]:

@@ -8,7 +8,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from warpdesk_server.workers.queue.protocol import Message
+from warpdesk_server.workers.queue.protocol import KINDS, LONG, QUICK, Kind, Message
+
+_OF_THE_RELEASE_BEFORE: tuple[Kind, ...] = ("any", "gpu")
 
 WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
@@ -242,7 +244,7 @@ class WorkerReport(Message):
     slot: int | None = None  # the smallest number that was free when it came: see workers.queue.slots
     dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices
     warm_up: WarmUp | None = None  # None once every example was tried. On the CPU jobs are computed meanwhile
-    attached_inputs: bool = False  # whether it reads inputs from job records. The release before did not
+    long_fault: str | None = None  # why its companion for long jobs does not run
     started_by: int = 0  # process on its host; where that is another worker's, the two share a device
     takes: str = ""  # which jobs: `workers.settings.Takes`. The release before wrote none, and took no long ones
 
@@ -256,6 +258,8 @@ class WorkerReport(Message):
         return self.takes != "long"
 
     @property
-    def serves_long_jobs(self) -> bool:
-        """Whether the worker, by its report, takes jobs that take long, or has another one beside it that does."""
-        return self.takes not in ("", "quick")
+    def kinds(self) -> list[Kind]:
+        """The kinds of work that by its report the worker takes, itself or by its companion."""
+        kinds = {"both": KINDS, "all": KINDS, "quick": QUICK, "long": LONG}.get(self.takes, _OF_THE_RELEASE_BEFORE)
+        has_gpu = self.device is not None and self.device.backend == "gpu"
+        return [kind for kind in kinds if has_gpu or not kind.endswith("gpu")]

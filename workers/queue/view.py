@@ -158,10 +158,12 @@ class QueueView:
             counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
         return counts
 
-    def long_work_waits(self) -> bool:
-        """Whether Redis has jobs that take long and wait for a worker."""
-        lanes = [f"{priority}-{kind}" for priority in PRIORITIES for kind in LONG]
-        return bool(self._redis.exists(*(f"{keys.RING}{lane}" for lane in lanes)))
+    def waiting_long_work(self) -> frozenset[Kind]:
+        """The kinds of jobs that take long of which Redis has any that wait for a worker."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for kind in LONG:
+                pipe.exists(*(f"{keys.RING}{priority}-{kind}" for priority in PRIORITIES))
+            return frozenset(kind for kind, some in zip(LONG, pipe.execute(), strict=True) if some)
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:
         """The backlog of each priority in Redis, and the number of dead letters.

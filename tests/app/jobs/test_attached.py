@@ -18,23 +18,23 @@ from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.queue.keys import job_key
 from warpdesk_server.workers.queue.protocol import MAX_STRIKES
-from warpdesk_server.workers.queue.records import GIVEN_UP
+from warpdesk_server.workers.queue.records import GIVEN_UP, Claim
 
 
-def has_workers(api: Live, *reads_attached: bool) -> None:
-    """Have workers report that they read inputs from job records, or that they do not."""
-    reports = [report(f"worker {number}", "ready") for number in range(len(reads_attached))]
-    for each, reads in zip(reports, reads_attached, strict=True):
-        api.queue.report(each.model_copy(update={"attached_inputs": reads, "takes": "quick"}), ttl=60)
+def has_workers(api: Live, *of_this_release: bool) -> None:
+    """Have workers report that they are of this release, or of the one before."""
+    reports = [report(f"worker {number}", "ready") for number in range(len(of_this_release))]
+    for each, new in zip(reports, of_this_release, strict=True):
+        api.queue.report(each.model_copy(update={"takes": "quick" if new else ""}), ttl=60)
     admission = api.app.state.services.admission
     wait_until(lambda: all(admission.able_lately(each, 60) for each in reports))
 
 
 @pytest.fixture
 def able(serve_api: Callable[..., Any]) -> Iterator[Live]:
-    """An API all of whose workers read inputs from job records."""
+    """An API one of whose workers reads inputs from job records."""
     with serve_api() as api:
-        has_workers(api, True, True)
+        has_workers(api, True, False)
         yield api
 
 
@@ -45,6 +45,15 @@ def attached(api: Live, job_id: str) -> dict[str, Any]:
 
 def stored(api: Live) -> list[Any]:
     return list(api.http.get("/v1/arrays").json()["arrays"])
+
+
+def test_a_worker_of_the_release_before_is_given_no_job_whose_inputs_it_would_miss(able: Live) -> None:
+    job_id = able.submit(**SCALE)
+    before = Claim("an older worker", gpu=True, takes="all")
+    kinds = [kind for kind in before.kinds if kind in ("any", "gpu")]
+
+    assert "attached" not in kinds
+    assert [record.request.lane for record in able.queue.records([job_id]) if record] == ["batch-attached"]
 
 
 def test_a_small_input_is_in_the_record_until_the_job_has_ended_and_never_in_the_store(able: Live) -> None:
@@ -60,8 +69,8 @@ def test_a_small_input_is_in_the_record_until_the_job_has_ended_and_never_in_the
 
 def test_both_ways_give_one_answer_and_one_digest_of_the_request(able: Live) -> None:
     first = able.submit(**SCALE)
-    has_workers(able, True, False)
-    wait_until(lambda: not able.app.state.services.admission.workers_know_attached_inputs)
+    has_workers(able, False, False)
+    wait_until(lambda: "attached" not in able.app.state.services.admission.served)
     second = able.submit(**SCALE)  # one job computes for both
     followed = able.queue.get(second)
 
@@ -74,8 +83,8 @@ def test_both_ways_give_one_answer_and_one_digest_of_the_request(able: Live) -> 
     wait_until(lambda: (found := able.queue.get(second)) is not None and found.state is State.SUCCEEDED)
 
 
-@pytest.mark.parametrize("workers", [(), (False,), (True, False)])
-def test_as_long_as_a_worker_may_look_into_the_store_alone_inputs_are_there(
+@pytest.mark.parametrize("workers", [(), (False,)])
+def test_where_every_worker_looks_into_the_store_alone_inputs_are_there(
     serve_api: Callable[..., Any], workers: tuple[bool, ...]
 ) -> None:
     with serve_api() as api:

@@ -57,7 +57,7 @@ class Job:
 
     @property
     def arrays(self) -> set[str]:
-        return set(self.request.inputs.values())
+        return set(self.request.stored_inputs)
 
 
 @dataclass

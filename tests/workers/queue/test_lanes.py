@@ -241,11 +241,11 @@ def test_a_worker_of_quick_jobs_leaves_long_ones_to_a_worker_of_long_jobs(queue:
     enqueue(queue, request(1, long=True, priority="realtime"), request(2, priority="research"))
     assert claim(queue, takes="quick") == jobs(2)
     assert claim(queue, takes="quick") == []
-    assert queue.long_work_waits()
+    assert queue.waiting_long_work() == {"long"}
     assert connection.exists(f"{BELL}long") == 1
     assert (connection.exists(f"{BELL}any"), connection.exists(f"{BELL}long-gpu")) == (0, 0)
     assert claim(queue, takes="long") == jobs(1)
-    assert not queue.long_work_waits()
+    assert queue.waiting_long_work() == frozenset()
 
 
 def test_a_worker_of_long_jobs_leaves_those_that_need_a_gpu_where_it_has_none(queue: JobQueue) -> None:

@@ -35,7 +35,6 @@ redis.call('HSET', const.JOB .. id, 'attempt', 0, 'submitted_at', seconds(now())
   'size', size, 'private', private, 'operation', operation)
 count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', const.JOB .. id, 'deadline', deadline) end
-if attached ~= '' then redis.call('HSET', const.JOB .. id, 'attached', attached) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', const.IDEMPOTENCY_SECONDS) end
 redis.call('SADD', const.LIVE .. owner, id)
 local mine = const.JOBS_OF .. owner
@@ -48,11 +47,17 @@ for _, array in ipairs(arrays) do
 end
 redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 23))
 
+-- Its inputs, if they came with it. One that another computes for takes over the other's, if it has to run after all.
+local function keep_attached()
+  if attached ~= '' then redis.call('HSET', const.JOB .. id, 'attached', attached) end
+end
+
 if same ~= '' then
   redis.call('HSET', const.JOB .. id, 'same', same)
   local leader = redis.call('GET', const.SAME .. owner .. ':' .. same)
   if leader and redis.call('SCARD', const.FOLLOWERS .. leader) < const.FOLLOWERS_OF_ONE then
     redis.call('HSET', const.JOB .. id, 'state', const.QUEUED, 'leader', leader)
+    if not redis.call('HGET', const.JOB .. leader, 'attached') then keep_attached() end
     redis.call('SADD', const.FOLLOWERS .. leader, id)
     if deadline ~= '' then redis.call('ZADD', const.DEADLINES, deadline, id) end
     add_event(id, const.QUEUED, 'reason', 'an identical job of the same key computes for it')
@@ -61,6 +66,7 @@ if same ~= '' then
   end
   redis.call('SET', const.SAME .. owner .. ':' .. same, id)
 end
+keep_attached()
 enter_queue(id, false, 0)
 
 -- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.

@@ -11,9 +11,16 @@ if leader then
   id = leader
   if redis.call('HGET', const.JOB .. id, 'state') ~= const.QUEUED then return 0 end
 end
-local kind, ahead = kind_of(lane), 0
+local kinds, ahead = {kind_of(lane), beside[kind_of(lane)]}, 0
 for _, priority in ipairs(const.PRIORITIES) do
-  local list = const.RQ_QUEUE .. lane_of(priority, kind) .. '-' .. owner
-  if lane_of(priority, kind) == lane then return ahead + (redis.call('LPOS', list, id) or 0) end
-  ahead = ahead + redis.call('LLEN', list)
+  local reached = nil
+  for _, kind in ipairs(kinds) do
+    local list = const.RQ_QUEUE .. lane_of(priority, kind) .. '-' .. owner
+    if lane_of(priority, kind) == lane then
+      reached = redis.call('LPOS', list, id) or 0
+    else
+      ahead = ahead + redis.call('LLEN', list)
+    end
+  end
+  if reached then return ahead + reached end
 end

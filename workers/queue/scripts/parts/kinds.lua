@@ -7,3 +7,6 @@ end
 local function lane_of(priority, kind)
   return kind == 'any' and priority or priority .. '-' .. kind
 end
+
+-- The kind whose lanes go in turns with those of another one of the same priority.
+local beside = {any = 'attached', attached = 'any', gpu = 'attached-gpu', ['attached-gpu'] = 'gpu'}

@@ -61,7 +61,7 @@ end
 
 -- The same for a job and those it computes for. Where it was stopped rather than done, the first of them takes over.
 local function settle(id, state, dead)
-  local owner, same = get(id, 'owner', 'same')
+  local owner, same, attached = get(id, 'owner', 'same', 'attached')
   settle_one(id, state, dead)
   if not same then return end
   local leader = const.SAME .. owner .. ':' .. same
@@ -73,6 +73,7 @@ local function settle(id, state, dead)
   if state == const.CANCELED or state == const.EXPIRED then
     local heir = table.remove(followers, 1)
     redis.call('HDEL', const.JOB .. heir, 'leader', 'progress')
+    if attached then redis.call('HSET', const.JOB .. heir, 'attached', attached) end
     redis.call('SET', leader, heir)
     for _, follower in ipairs(followers) do
       redis.call('HSET', const.JOB .. follower, 'leader', heir)
