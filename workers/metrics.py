@@ -164,7 +164,7 @@ _EVERY = (
     Metric("redis_durable", "gauge", "redis", "1 while each write is on Redis' disk before it is confirmed"),
     Metric("redis_evicted_keys_total", "counter", "redis", "Keys that Redis evicted: jobs may be among them"),
     # Workers
-    Metric("workers", "gauge", "report", "Live workers", ("backend", "state")),
+    Metric("workers", "gauge", "report", "Live workers, without companions for long jobs", ("backend", "state")),
     Metric("worker_last_heartbeat_timestamp_seconds", "gauge", "report", "Time of the worker's last report", ("slot",)),
     Metric("worker_restarts", "gauge", "report", "Child processes that the worker replaced since it started",
            ("slot",)),

@@ -145,3 +145,17 @@ def hanging() -> PaperDevice:
     """Opening it never returns, in native code that holds the interpreter's lock."""
     ctypes.PyDLL(None).sleep(3600)
     raise AssertionError("it returned")
+
+
+def only_quick(*_: Any) -> PaperDevice:
+    """A device that a companion for long jobs does not get."""
+    if os.environ.get("WARPDESK_TAKES") == "long":
+        raise NoDevice("the device is held by another process")
+    return PaperDevice()
+
+
+def only_long(*_: Any) -> PaperDevice:
+    """A device that a companion for long jobs gets alone."""
+    if os.environ.get("WARPDESK_TAKES") != "long":
+        raise NoDevice("the device is held by another process")
+    return PaperDevice()

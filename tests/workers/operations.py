@@ -245,3 +245,12 @@ WAVERING = {
 
 # A real operation alone, for a worker that should not compile the others.
 SMA_ALONE = {"sma": CATALOGUE["sma"]}
+
+
+def __getattr__(name: str) -> Any:
+    """NOT_BESIDE_ANOTHER, a catalogue that ends a worker which another one started."""
+    if name != "NOT_BESIDE_ANOTHER":
+        raise AttributeError(name)
+    if os.environ.get("WARPDESK_TAKES") == "long":
+        raise SystemExit(3)
+    return OPERATIONS

@@ -102,6 +102,9 @@ def test_a_worker_of_long_jobs_makes_no_service_ready_and_its_start_is_no_troubl
     starting = api.http.get("/readyz")
     api.queue.report(long("restarting"), ttl=60)
     restarting = api.http.get("/readyz")
+    api.queue.report(long("busy"), ttl=60)
+    api.queue.report(report("quick", "ready").model_copy(update={"takes": "both", "long_fault": "it ended"}), ttl=60)
+    without = api.http.get("/readyz")
 
     assert (alone.status_code, alone.json()["reasons"]) == (
         503,
@@ -109,6 +112,7 @@ def test_a_worker_of_long_jobs_makes_no_service_ready_and_its_start_is_no_troubl
     )
     assert judged(starting) == {"status": "ok", "reasons": []}
     assert restarting.json()["reasons"] == ["1 of 2 live workers are starting or restarting"]
+    assert without.json()["reasons"] == ["1 of 2 live workers cannot start a process for long jobs"]
 
 
 def test_a_worker_that_no_longer_reports_counts_no_more(api: Live) -> None:

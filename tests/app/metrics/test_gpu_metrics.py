@@ -252,7 +252,9 @@ def test_the_companion_of_a_worker_shares_its_device_and_its_price() -> None:
     beside = worker(1, dollars_per_hour=2.0, pid=4720, started_by=4711, takes="long")
     elsewhere = worker(2, dollars_per_hour=2.0, pid=4721, started_by=4711, takes="long", host="another")
     reports = worker(0, dollars_per_hour=2.0, takes="both"), beside, elsewhere
-    assert named(samples(*reports), "fleet_dollars_per_hour") == {"": 4.0}
+    found = samples(*reports)
+    assert named(found, "fleet_dollars_per_hour") == {"": 4.0}
+    assert named(found, "workers")["cpu/ready"] == 2
 
 
 def test_eight_gpus_make_fewer_than_seven_hundred_series_and_no_label_is_an_id() -> None:

@@ -164,3 +164,65 @@ def test_a_worker_leaves_part_of_the_device_memory_to_its_companion(granted: str
 
     assert beside_companion(made("both")) == {"WARPDESK_GPU_MEMORY": left}
     assert [beside_companion(made(takes)) for takes in ("all", "quick", "long")] == [{}] * 3
+
+
+@pytest.mark.parametrize("takes", ["long", "all", "both"])
+def test_a_long_job_that_needs_a_gpu_does_not_wait_for_a_free_worker_without_one(desk: Desk, takes: str) -> None:
+    desk.start_worker(WARPDESK_DEVICE="tests.workers.device:PaperDevice")
+    desk.start_worker(WARPDESK_TAKES=takes)
+    record = desk.wait(desk.submit(backend="gpu", long=True))
+    assert record.state is State.SUCCEEDED
+    assert record.provenance is not None
+    assert record.provenance.backend == "gpu"
+
+
+@pytest.mark.parametrize("kind", ["long", "quick"])
+def test_a_job_that_needs_a_gpu_fails_rather_than_waits_where_only_the_process_of_other_jobs_has_one(
+    desk: Desk, kind: str
+) -> None:
+    has_it = "quick" if kind == "long" else "long"
+    desk.start_worker(WARPDESK_DEVICE=f"tests.workers.device:only_{has_it}")
+    if kind == "quick":
+        assert desk.wait(desk.submit(backend="gpu", long=True)).state is State.SUCCEEDED  # the companion is there
+    record = desk.wait(desk.submit(backend="gpu", long=kind == "long"))
+    assert record.error is not None
+    assert record.error.code == "no-gpu-worker"
+
+
+def test_a_worker_of_long_jobs_that_takes_none_is_not_waited_for(desk: Desk) -> None:
+    desk.start_worker(WARPDESK_TAKES="long", WARPDESK_KEPT_FREE_BYTES=str(1 << 60))  # more than the disk has
+    desk.start_worker()
+    assert desk.wait(desk.submit(long=True)).state is State.SUCCEEDED
+
+
+def test_one_long_job_starts_one_companion_of_two_workers(desk: Desk) -> None:
+    desk.start_worker()
+    desk.start_worker()
+    with desk.gate() as gate:
+        long, _ = desk.nap(gate=gate, long=True)
+        time.sleep(2.5)
+        assert [each.takes for each in desk.queue.workers()].count("long") == 1
+    assert desk.wait(long).state is State.SUCCEEDED
+
+
+def test_a_worker_whose_time_is_over_gives_back_its_long_job_like_the_quick_one(desk: Desk) -> None:
+    desk.start_worker(WARPDESK_MAX_SECONDS="9", WARPDESK_DRAIN_SECONDS="3")
+    with desk.gate("one") as one, desk.gate("two") as two:
+        jobs = desk.nap("long", gate=one, long=True)[0], desk.nap("quick", gate=two)[0]
+        assert desk.workers[0].wait(40) == 0
+        records = [desk.queue.get(job_id) for job_id in jobs]
+    assert [record and (record.state, record.attempt, record.strikes) for record in records] == [
+        (State.QUEUED, 1, 0)
+    ] * 2
+
+
+def test_a_companion_that_does_not_start_is_told_and_its_worker_stays_for_the_job(desk: Desk) -> None:
+    desk.start_worker(WARPDESK_OPERATIONS="tests.workers.operations:NOT_BESIDE_ANOTHER", WARPDESK_IDLE_EXIT_SECONDS="2")
+    job_id = desk.submit(long=True)
+    told = desk.until(lambda: [each.long_fault for each in desk.queue.workers() if each.long_fault], "nobody told")
+    assert told == ["the worker of long jobs ended with exit code 3"]
+    time.sleep(2.5)
+    assert desk.workers[0].poll() is None
+    assert desk.doubled(desk.wait(desk.submit())) == [2.0, 4.0, 6.0]
+    desk.queue.cancel(job_id)
+    assert desk.workers[0].wait(20) == 0
