@@ -46,7 +46,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="warpdesk-bench-")))
         url = stack.enter_context(service(stack.enter_context(redis()))) + "/v1/jobs"
-        bodies = _written(folder, url)
+        bodies = _write_bodies(folder, url)
         for peer in PEERS:
             with _peer(peer, folder) as peer_url:
                 ours = {
@@ -55,10 +55,10 @@ def main() -> int:
                 }
                 rows += _beside(peer, {peer: (peer_url, bodies["peer"]), **ours})
     show("servers", rows)
-    return int(not _reached(rows))
+    return int(not _reaches_goals(rows))
 
 
-def _reached(rows: list[Row]) -> bool:
+def _reaches_goals(rows: list[Row]) -> bool:
     found = {(row["beside"], row["server"], row["callers"]): row for row in rows}
     inline, uploaded = (found["litserve", name, 16] for name in OURS)
     return (
@@ -68,8 +68,8 @@ def _reached(rows: list[Row]) -> bool:
     )
 
 
-def _written(folder: Path, url: str) -> dict[str, Path]:
-    """The files of bodies for wrk: of the peers, of Warpdesk, and of Warpdesk with prices that are uploaded here."""
+def _write_bodies(folder: Path, url: str) -> dict[str, Path]:
+    """Write the files of bodies for wrk, and return them: of the peers, of Warpdesk, and of Warpdesk with prices that are uploaded here."""
     numbers = np.random.default_rng(7)
     files = {name: folder / f"{name}.txt" for name in ("peer", "body", "uploaded")}
     with ExitStack() as stack, httpx.Client(base_url=url.removesuffix("/v1/jobs")) as client:
