@@ -69,7 +69,8 @@ def _reaches_goals(rows: list[Row]) -> bool:
 
 
 def _write_bodies(folder: Path, url: str) -> dict[str, Path]:
-    """Write the files of bodies for wrk, and return them: of the peers, of Warpdesk, and of Warpdesk with prices that are uploaded here."""
+    """Write the files of bodies for wrk, and return them: of the peers, of Warpdesk, and of Warpdesk with prices that
+    are uploaded here."""
     numbers = np.random.default_rng(7)
     files = {name: folder / f"{name}.txt" for name in ("peer", "body", "uploaded")}
     with ExitStack() as stack, httpx.Client(base_url=url.removesuffix("/v1/jobs")) as client:

@@ -219,8 +219,8 @@ def test_a_worker_whose_time_is_over_gives_back_its_long_job_like_the_quick_one(
 def test_a_companion_that_does_not_start_is_told_and_its_worker_stays_for_the_job(desk: Desk) -> None:
     desk.start_worker(WARPDESK_OPERATIONS="tests.workers.operations:NOT_BESIDE_ANOTHER", WARPDESK_IDLE_EXIT_SECONDS="2")
     job_id = desk.submit(long=True)
-    told = desk.until(lambda: [each.long_fault for each in desk.queue.workers() if each.long_fault], "nobody told")
-    assert told == ["the worker of long jobs ended with exit code 3"]
+    faults = desk.until(lambda: [each.long_fault for each in desk.queue.workers() if each.long_fault], "nobody told")
+    assert faults == ["the worker of long jobs ended with exit code 3"]
     time.sleep(2.5)
     assert desk.workers[0].poll() is None
     assert desk.doubled(desk.wait(desk.submit())) == [2.0, 4.0, 6.0]
