@@ -122,8 +122,8 @@ def _progress(warm_up: WarmUp | None) -> str:
 
 
 def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
-    # One that takes long jobs is started when there are some: that it starts is no trouble.
-    waiting = [each for each in workers if not each.able and (each.serves_quick_jobs or each.state != "starting")]
+    # One that takes long jobs is started when there are some, and its child anew after a cancel: that is no trouble.
+    waiting = [each for each in workers if not each.able and (each.serves_quick_jobs or each.last_fault is not None)]
     reasons = [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
     if failed := sum(each.long_fault is not None for each in workers):
         reasons.append(f"{failed} of {len(workers)} live workers cannot start a process for long jobs")

@@ -23,8 +23,8 @@ def add(commands: Subcommands) -> None:
     worker.add_argument(
         "--takes",
         choices=["both", "all", "quick", "long"],
-        help="quick jobs, and long ones in a second process while there are some (both, the default), both kinds in "
-        "one process (all), or one kind alone",
+        help="which jobs, before WARPDESK_TAKES: quick ones, and those that take a core longer than half a second in a "
+        "second process while there are some (both, the default), all in one process (all), or one kind alone",
     )
     worker.set_defaults(run=_worker)
 
