@@ -98,7 +98,7 @@ class Admission:
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen able, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
-        # Kinds of work beside those that every worker takes: what no worker takes waits in the lanes of those.
+        # The kinds of work that some worker takes. What would be of another kind waits in a lane that every one takes.
         self.served = frozenset[Kind]()
 
     # Questions of requests.

@@ -21,6 +21,7 @@ log = logging.getLogger("warpdesk.worker")
 
 IDLE_SECONDS = 300.0  # without a long job, until it ends
 _LONGEST_DELAY = 60.0  # between two starts, where it ends with a fault; the first is a second
+_SOUND_SECONDS = 10.0  # after which one that runs has started well
 _LEAST_BYTES = 1 << 20  # less than that is no amount of device memory
 _LONG_SHARE = 4 / 9  # of the device memory that the worker and its companion may take
 
@@ -36,7 +37,8 @@ class Companion:
         self._gpu_memory = settings.gpu_memory
         self._process: subprocess.Popen[bytes] | None = None
         self._was_stopped = False
-        self.fault: str | None = None  # of the latest start
+        self.fault: str | None = None  # why it does not run
+        self._started_at = 0.0  # time.monotonic()
         self._faults = 0
         self._not_before = 0.0  # time.monotonic()
 
@@ -47,11 +49,14 @@ class Companion:
             return False
         code = self._process.poll()
         if code is None:
+            if time.monotonic() - self._started_at > _SOUND_SECONDS:
+                self.fault = None
             return True
         self._process = None
         self._faults = 0 if code == 0 else self._faults + 1
-        self.fault = None
-        if self._faults:
+        if code == 0:
+            self.fault = None
+        else:
             delay = min(_LONGEST_DELAY, 2.0 ** (self._faults - 1))
             self.fault = f"the worker of long jobs ended with exit code {code}"
             log.warning("%s; it may start again in %.0f s", self.fault, delay)
@@ -59,9 +64,10 @@ class Companion:
         return False
 
     def start(self) -> None:
-        """Start the worker's companion, unless it runs or ended with a fault just now."""
-        if self.runs or time.monotonic() < self._not_before:
+        """Start the worker's companion, unless it runs, ended with a fault just now, or was told to stop."""
+        if self._was_stopped or self.runs or time.monotonic() < self._not_before:
             return
+        self._started_at = time.monotonic()
         environment = {
             **os.environ,
             "WARPDESK_TAKES": "long",
@@ -88,7 +94,7 @@ class Companion:
         """
         if self._process is not None and self._process.poll() is None and (again or not self._was_stopped):
             self._process.terminate()
-            self._was_stopped = True
+        self._was_stopped = True
 
     def end(self, seconds: float) -> bool:
         """Wait until the worker's companion has ended, and kill it after so many seconds; whether it ended well."""
@@ -98,7 +104,7 @@ class Companion:
             self._process.wait(max(0.0, seconds))
         if self._process.poll() is None:
             self._process.kill()
-        return self._process.wait() == 0
+        return self._process.wait() in (0, -signal.SIGTERM)  # the latter before it could have a job
 
 
 def _part(setting: str, share: float) -> str:

@@ -107,7 +107,7 @@ class Worker:
                     self._wait_while_suspended()
                     self._supervisor.await_ready()
                 self._supervisor.look_after_gpu()
-                if self._companion_wanted and self._companion is not None and not self._stop.requested:
+                if self._companion is not None and not self._companion.runs and self._companion_wanted:
                     self._companion.start()
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
                     if self._stop.requested or not self._child.ready:
@@ -339,8 +339,10 @@ class Worker:
     def look_around(self, queue: JobQueue) -> None:
         others = [report for report in queue.workers() if report.name != self.name]
         kind: Kind = "long-gpu" if self.settings.takes == "long" else "gpu"
-        # Not the worker that this one is the companion of: it takes them by this one.
-        self._others_have_gpu = any(kind in report.kinds for report in others if report.pid != os.getppid())
+        started_this = socket.gethostname(), os.getppid()  # what that takes of this kind, it takes by this one
+        self._others_have_gpu = any(
+            kind in report.kinds for report in others if (report.host, report.pid) != started_this
+        )
         if self._companion is not None:
             self._look_for_long_work(queue, others)
 
