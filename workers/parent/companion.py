@@ -11,16 +11,20 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence, Set
 from contextlib import suppress
 
 from warpdesk_server.kernels.gpu.memory import SHARE
 from warpdesk_server.workers.process import python, tie_to
+from warpdesk_server.workers.queue.protocol import Kind
+from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
 
 IDLE_SECONDS = 300.0  # without a long job, until it ends
 _LONGEST_DELAY = 60.0  # between two starts, where it ends with a fault; the first is a second
+_TURN_SECONDS, _ILL_SECONDS = 2.0, 3.0  # see `patience`
 _SOUND_SECONDS = 10.0  # after which one that runs has started well
 _LEAST_BYTES = 1 << 20  # less than that is no amount of device memory
 _LONG_SHARE = 4 / 9  # of the device memory that the worker and its companion may take
@@ -105,6 +109,24 @@ class Companion:
         if self._process.poll() is None:
             self._process.kill()
         return self._process.wait() in (0, -signal.SIGTERM)  # the latter before it could have a job
+
+
+def patience(worker: str, waiting: Set[Kind], others: Sequence[WorkerReport]) -> float:
+    """Seconds for which a worker lets long jobs of these kinds wait before it starts a companion for them.
+
+    Workers that have none yet do so in turns, by their names, so that one job does not start as many. A worker that
+    seems free for these jobs is waited for, but not long: it may be ill.
+    """
+    free = any(
+        report.takes in ("long", "all") and report.state in ("starting", "ready") and waiting & set(report.kinds)
+        for report in others
+    )
+    have_one = {(report.host, report.started_by) for report in others}
+    before = sum(
+        report.takes == "both" and report.name < worker and (report.host, report.pid) not in have_one
+        for report in others
+    )
+    return before * _TURN_SECONDS + (_ILL_SECONDS if free else 0.0)
 
 
 def _part(setting: str, share: float) -> str:

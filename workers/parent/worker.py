@@ -22,7 +22,7 @@ from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.blocking_pop import BlockingPop
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.claims import Claims
-from warpdesk_server.workers.parent.companion import Companion
+from warpdesk_server.workers.parent.companion import Companion, patience
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
@@ -49,8 +49,6 @@ _REDIS_SECONDS = 5.0  # how long one answer of Redis may take, then it is asked 
 # waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
 WAIT_SECONDS = 1
 _TROUBLE_SECONDS = 3.0  # for how long a store's trouble is no news: at a start its API may not have been asked yet
-# Long jobs wait so long for the companion of the next worker, and for one that seems free for them.
-_TURN_SECONDS, _ILL_SECONDS = 2.0, 3.0
 _LOOK_SECONDS = 0.01  # how often a launch that waits for company looks for it
 
 
@@ -347,11 +345,7 @@ class Worker:
             self._look_for_long_work(queue, others)
 
     def _look_for_long_work(self, queue: JobQueue, others: Sequence[WorkerReport]) -> None:
-        """Decide at a heartbeat whether the worker starts a companion: long jobs wait, and nobody else takes them.
-
-        Workers that have none yet do so in turns, so that one job does not start as many. One that seems free and does
-        not take them, since it is ill, is not waited for.
-        """
+        """Decide at a heartbeat whether the worker starts a companion: long jobs wait, and nobody else takes them."""
         elsewhere = any("long-gpu" in report.kinds for report in others)
         waiting = {
             kind
@@ -364,17 +358,7 @@ class Worker:
             return
         if self._long_work_since is None:
             self._long_work_since = now
-        free = any(
-            report.takes in ("long", "all") and report.state in ("starting", "ready") and waiting & set(report.kinds)
-            for report in others
-        )
-        have_one = {(report.host, report.started_by) for report in others}
-        before = sum(
-            report.takes == "both" and report.name < self.name and (report.host, report.pid) not in have_one
-            for report in others
-        )
-        delay = before * _TURN_SECONDS + (_ILL_SECONDS if free else 0.0)
-        self._companion_wanted = now - self._long_work_since >= delay
+        self._companion_wanted = now - self._long_work_since >= patience(self.name, waiting, others)
         if self._companion_wanted:
             self._wake.wake()
 

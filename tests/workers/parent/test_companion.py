@@ -4,12 +4,13 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.workers.conftest import Desk, alive
 from warpdesk.models import State
-from warpdesk_server.workers.parent.companion import beside_companion
+from warpdesk_server.workers.parent.companion import beside_companion, patience
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.settings import WorkerSettings
 
@@ -195,20 +196,40 @@ def test_a_worker_of_long_jobs_that_takes_none_is_not_waited_for(desk: Desk) -> 
     assert desk.wait(desk.submit(long=True)).state is State.SUCCEEDED
 
 
-def test_one_long_job_starts_one_companion_of_two_workers(desk: Desk) -> None:
-    desk.start_worker()
-    desk.start_worker()
-    with desk.gate() as gate:
-        long, _ = desk.nap(gate=gate, long=True)
-        time.sleep(2.5)
-        assert [each.takes for each in desk.queue.workers()].count("long") == 1
-    assert desk.wait(long).state is State.SUCCEEDED
+def reported(name: str, takes: str, backend: str = "cpu", **fields: Any) -> WorkerReport:
+    values = {"host": "here", "pid": 1, "child_pid": 2, "state": "ready", "started_at": 0.0, "reported_at": 0.0}
+    device = {"backend": backend, "name": "a device"}
+    return WorkerReport.model_validate({"name": name, "takes": takes, "device": device, **values, **fields})
+
+
+@pytest.mark.parametrize(
+    ("others", "seconds"),
+    [
+        ([], 0.0),
+        ([reported("a", "both", pid=7), reported("z", "both", pid=8)], 2.0),  # one comes before it
+        ([reported("a", "both", pid=7), reported("b", "long", state="busy", started_by=7)], 0.0),  # and has one
+        ([reported("a", "both", pid=7), reported("b", "long", host="there", state="busy", started_by=7)], 2.0),
+        ([reported("z", "long")], 3.0),
+        ([reported("z", "all", state="starting")], 3.0),
+        ([reported("z", "long", state="busy"), reported("y", "quick"), reported("x", "")], 0.0),
+    ],
+)
+def test_workers_start_companions_in_turns_and_wait_for_one_that_is_free(
+    others: list[WorkerReport], seconds: float
+) -> None:
+    assert patience("m", {"long"}, others) == seconds
+
+
+def test_who_has_no_gpu_is_not_waited_for_with_a_job_that_needs_one() -> None:
+    assert patience("m", {"long-gpu"}, [reported("z", "long")]) == 0.0
+    assert patience("m", {"long-gpu"}, [reported("z", "long", "gpu")]) == 3.0
 
 
 def test_a_worker_whose_time_is_over_gives_back_its_long_job_like_the_quick_one(desk: Desk) -> None:
-    desk.start_worker(WARPDESK_MAX_SECONDS="9", WARPDESK_DRAIN_SECONDS="3")
+    desk.start_worker(WARPDESK_DRAIN_SECONDS="3")
     with desk.gate("one") as one, desk.gate("two") as two:
         jobs = desk.nap("long", gate=one, long=True)[0], desk.nap("quick", gate=two)[0]
+        desk.workers[0].send_signal(signal.SIGALRM)  # as the timer of WARPDESK_MAX_SECONDS does
         assert desk.workers[0].wait(40) == 0
         records = [desk.queue.get(job_id) for job_id in jobs]
     assert [record and (record.state, record.attempt, record.strikes) for record in records] == [
