@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -15,6 +16,16 @@ PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
 Kind = Literal["any", "gpu", "attached", "attached-gpu", "long", "long-gpu"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 QUICK, LONG = KINDS[:4], KINDS[4:]
+# The kinds that a worker takes, by the name of what it takes (`workers.settings.Takes`, which says what each means).
+# The release before named nothing.
+_TAKEN: Mapping[str, tuple[Kind, ...]] = {"both": KINDS, "all": KINDS, "quick": QUICK, "long": LONG, "": KINDS[:2]}
+
+
+def kinds_taken(takes: str, *, gpu: bool) -> list[Kind]:
+    """The kinds of work in the queue that a worker takes, with those that need a GPU or without."""
+    return [kind for kind in _TAKEN.get(takes, ()) if gpu or not kind.endswith("gpu")]
+
+
 TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended

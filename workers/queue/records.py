@@ -10,16 +10,14 @@ from typing import Literal, NamedTuple
 
 from warpdesk.models import State
 from warpdesk_server.workers.queue.protocol import (
-    KINDS,
-    LONG,
     MAX_ATTEMPTS,
-    QUICK,
     Failed,
     JobRequest,
     Kind,
     Provenance,
     Succeeded,
     digest_of_claim,
+    kinds_taken,
 )
 
 LEASE_SECONDS = 15.0
@@ -214,8 +212,7 @@ class Claim:
     @property
     def kinds(self) -> list[Kind]:
         """The kinds of work in the queue that the worker takes."""
-        kinds = {"all": KINDS, "quick": QUICK, "long": LONG}[self.takes]
-        return [kind for kind in kinds if self.gpu or not kind.endswith("gpu")]
+        return kinds_taken(self.takes, gpu=self.gpu)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from warpdesk_server.workers.queue.protocol import KINDS, LONG, QUICK, Kind, Message
-
-_OF_THE_RELEASE_BEFORE: tuple[Kind, ...] = ("any", "gpu")
+from warpdesk_server.workers.queue.protocol import Kind, Message, kinds_taken
 
 WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
@@ -260,6 +258,4 @@ class WorkerReport(Message):
     @property
     def kinds(self) -> list[Kind]:
         """The kinds of work that by its report the worker takes, itself or by its companion."""
-        kinds = {"both": KINDS, "all": KINDS, "quick": QUICK, "long": LONG}.get(self.takes, _OF_THE_RELEASE_BEFORE)
-        has_gpu = self.device is not None and self.device.backend == "gpu"
-        return [kind for kind in kinds if has_gpu or not kind.endswith("gpu")]
+        return kinds_taken(self.takes, gpu=self.device is not None and self.device.backend == "gpu")
