@@ -13,27 +13,27 @@ from warpdesk_server.app.arrays import endpoints as uploads
 from warpdesk_server.app.budgets import endpoints as budgets
 from warpdesk_server.app.health import endpoints as health
 from warpdesk_server.app.http import docs, document, observe, queries
-from warpdesk_server.app.jobs import dead_letters, events, operations, results, submission
+from warpdesk_server.app.jobs import dead_letters, events, operations, results, steps, submission
 from warpdesk_server.app.jobs import endpoints as jobs
 from warpdesk_server.app.kit import errors, problems
 from warpdesk_server.app.kit.limits import Limits
 from warpdesk_server.app.remote import endpoints as remote
 from warpdesk_server.app.rounds import endpoints as rounds
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.catalogue import CATALOGUE
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers.store.protocol import Store
 
 
 def create_app(
     settings: Settings | None = None,
-    operations_offered: Mapping[str, Operation] | None = None,
+    operations_offered: Mapping[str, Computation] | None = None,
     store: Store | None = None,
 ) -> FastAPI:
     """The API, put together; it connects when it starts. Raises `auth.UnusableKeys` where it would be open to other
     machines."""
     settings = settings or Settings()
-    offered = OPERATIONS if operations_offered is None else operations_offered
+    offered = CATALOGUE if operations_offered is None else operations_offered
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
@@ -74,6 +74,7 @@ def create_app(
         jobs.router,
         results.router,
         events.router,
+        steps.router,
         rounds.router,
         dead_letters.router,
         budgets.router,

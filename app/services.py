@@ -25,7 +25,7 @@ from warpdesk_server.app.kit.threads import Threads
 from warpdesk_server.app.metrics.exposition import Metrics
 from warpdesk_server.app.metrics.performance import History
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.rounds.state import Rounds
 from warpdesk_server.workers.store.protocol import Store
@@ -36,7 +36,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Services:
     settings: Settings
-    operations: Mapping[str, Operation]
+    operations: Mapping[str, Computation]
     store: Store
     queue: Queue
     completions: Completions

@@ -47,6 +47,7 @@ class Settings(SecretsOfFiles):
     max_job_bytes: int = 4 * GIB
     max_queue: int = 10_000
     max_live_jobs: Annotated[int, Field(ge=1)] = 5000  # of one key, queued or running
+    max_live_tasks: Annotated[int, Field(ge=0)] = 4  # of one key, paused ones too
     max_redis_memory: Annotated[float, Field(gt=0, le=1)] = 0.8  # of its maxmemory; beyond it no new job is taken
     submissions_per_second: Annotated[float, Field(gt=0)] = 1000.0  # jobs and uploads of one key, in each API process
     submission_burst: Annotated[int, Field(ge=1)] = 2000

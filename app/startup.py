@@ -29,7 +29,7 @@ from warpdesk_server.app.metrics.performance import History
 from warpdesk_server.app.metrics.redis_source import RedisCollector
 from warpdesk_server.app.services import Services
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.privacy.opening import open_ledger
 from warpdesk_server.privacy.rounds.state import Rounds
 from warpdesk_server.workers.store.protocol import Store
@@ -40,7 +40,7 @@ LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, operations: Mapping[str, Operation], version: str, store: Store | None = None
+    settings: Settings, operations: Mapping[str, Computation], version: str, store: Store | None = None
 ) -> AsyncIterator[Services]:
     """The services of the API, opened at its start and closed when the block is left. `store` stands for the one of
     the settings."""

@@ -1,4 +1,4 @@
-"""The catalogue: every operation that the service can compute, in the order of the documentation."""
+"""The catalogue: everything that the service can compute, in the order of the documentation."""
 
 from warpdesk_server.kernels.bars.spec import OPERATION as BARS
 from warpdesk_server.kernels.cross_section.spec import OPERATIONS as CROSS_SECTION
@@ -8,9 +8,10 @@ from warpdesk_server.kernels.indicators.declared import DECLARED
 from warpdesk_server.kernels.indicators.expression import EXPRESSION
 from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation, Operation
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
+from warpdesk_server.kernels.task import Task
 from warpdesk_server.kernels.vector.spec import OPERATIONS as VECTOR
 
 _ALL: tuple[Operation, ...] = (
@@ -28,3 +29,7 @@ _ALL: tuple[Operation, ...] = (
 )
 
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}
+
+TASKS: dict[str, Task] = {}
+
+CATALOGUE: dict[str, Computation] = {**OPERATIONS, **TASKS}

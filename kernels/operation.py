@@ -114,25 +114,14 @@ class SameAs:
 
 
 @dataclass(frozen=True)
-class Operation:
-    """An operation: a named computation with one implementation for each backend.
+class Computation:
+    """What a job may ask for by its name: an Operation, or a Task (`kernels.task`).
 
-    `package` holds `cpu.py` and `gpu.py`, each with a function named like the operation:
-
-        cpu.<name>(params, **inputs [, seed=int | key=bytes]) -> dict[output name, ndarray | JSON value]
-        gpu.<name>(params, **inputs [, seed=int | key=bytes], device=Device) -> the same
-
-    Inputs are C-contiguous NumPy arrays in host memory (possibly read-only memory maps), outputs are too.
+    `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
     `randomness` says which generator feeds it: "seed" receives `seed` (0 <= seed < 2**64), "private" receives
     `key`, 32 bytes from the operating system that no caller chooses and nobody stores.
-    `grid` is how a job is cut on a device; gpu.py cuts by it and nothing else (kernels.gpu.chunks).
-    `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
-    `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
-    dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
-    `compile_seconds` is about how long one core compiles its example for the CPU; quick ones are warm first.
-    `compiled_with` is a name for what its example compiles, if other operations compile the same.
     `batching` says which jobs may run together; None where each runs alone.
-    `spend` is what a job costs its privacy budget, None for one that names no budget; an operation without it never
+    `spend` is what a job costs its privacy budget, None for one that names no budget; a computation without it never
     charges. A job that charges has the same `key` at every attempt, which depends on `release_version` too: raise it
     with every change of the answer's bytes.
     `same_as` are functions of other libraries that give the same numbers.
@@ -149,10 +138,6 @@ class Operation:
     cost: Callable[[Any, Mapping[str, ArrayInfo]], Cost]
     check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None  # noqa: ARG005
     randomness: Literal["none", "seed", "private"] = "none"
-    variants: tuple[Example, ...] = ()
-    compile_seconds: float = 0.0
-    compiled_with: str = ""
-    grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
     batching: Batching | None = None
     spend: Callable[[Any, Mapping[str, ArrayInfo]], Spend | None] | None = None
     release_version: str = ""
@@ -161,20 +146,20 @@ class Operation:
 
     @property
     def confidential(self) -> bool:
-        """Whether the operation draws private randomness or takes a secret.
+        """Whether the computation draws private randomness or takes a secret.
 
         Then its memory is overwritten afterwards, and its jobs share a batch with jobs of the same owner at most.
         """
         return self.randomness == "private" or any(given.secret for given in self.inputs)
 
     def secrets(self, inputs: Mapping[str, str]) -> list[str]:
-        """The ids of the arrays that the operation declares secret, which are erased once the job is done; `inputs`
+        """The ids of the arrays that the computation declares secret, which are erased once the job is done; `inputs`
         maps names to ids."""
         return [inputs[given.name] for given in self.inputs if given.secret and given.name in inputs]
 
     @property
     def coalescible(self) -> bool:
-        """Whether one computation may answer several identical jobs of the operation.
+        """Whether one computation may answer several identical jobs of the computation.
 
         Identical are equal parameters, input arrays and chosen seed. A seed that the service drew makes a job unique.
         """
@@ -195,9 +180,9 @@ class Operation:
         return found
 
     def batch_key(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> str | None:
-        """The batch key of an operation's job as JSON: jobs of one key may run in one batch. None: the job runs alone.
+        """The batch key of a computation's job as JSON: jobs of one key may run in one batch. None: the job runs alone.
 
-        The caller adds what the operation does not know: the requested backend, and the owner if it is confidential.
+        The caller adds what the computation does not know: the requested backend, and the owner if it is confidential.
         """
         if self.batching is None:
             return None
@@ -209,25 +194,8 @@ class Operation:
             alike = [{name: (info.dtype, info.shape) for name, info in inputs.items()}, params.model_dump(mode="json")]
         return json.dumps([self.name, *alike], sort_keys=True)
 
-    def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
-        """The operation's one call for a batch of jobs with these parameters and inputs of equal dtypes and shapes.
-
-        None: the jobs run one after another.
-        """
-        if self.batching is None or not self.batching.alike:
-            return None
-        joint: Joint | None = importlib.import_module(f"{self.package}.batch").join(params, jobs)
-        return joint
-
-    def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
-        """Import and return the function that computes this operation on a backend."""
-        function: Callable[..., dict[str, Any]] = getattr(
-            importlib.import_module(f"{self.package}.{backend}"), self.name
-        )
-        return function
-
     def validate(self, params: Mapping[str, Any], inputs: Mapping[str, ArrayInfo]) -> Params:
-        """Return the operation's parsed parameters, or raise InvalidRequest with what is wrong with them or with the
+        """Return the computation's parsed parameters, or raise InvalidRequest with what is wrong with them or with the
         inputs."""
         problems = list(self._input_problems(inputs))
         try:
@@ -276,3 +244,43 @@ class Operation:
             if info.has_nan and not expected.nan:
                 problems.append(Problem(at, f"{expected.shown}: the array holds a NaN"))
         return problems
+
+
+@dataclass(frozen=True)
+class Operation(Computation):
+    """An operation: a named computation with one implementation for each backend.
+
+    `package` holds `cpu.py` and `gpu.py`, each with a function named like the operation:
+
+        cpu.<name>(params, **inputs [, seed=int | key=bytes]) -> dict[output name, ndarray | JSON value]
+        gpu.<name>(params, **inputs [, seed=int | key=bytes], device=Device) -> the same
+
+    Inputs are C-contiguous NumPy arrays in host memory (possibly read-only memory maps), outputs are too.
+    `grid` is how a job is cut on a device; gpu.py cuts by it and nothing else (kernels.gpu.chunks).
+    `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
+    dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
+    `compile_seconds` is about how long one core compiles its example for the CPU; quick ones are warm first.
+    `compiled_with` is a name for what its example compiles, if other operations compile the same.
+    """
+
+    variants: tuple[Example, ...] = ()
+    compile_seconds: float = 0.0
+    compiled_with: str = ""
+    grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
+
+    def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
+        """The operation's one call for a batch of jobs with these parameters and inputs of equal dtypes and shapes.
+
+        None: the jobs run one after another.
+        """
+        if self.batching is None or not self.batching.alike:
+            return None
+        joint: Joint | None = importlib.import_module(f"{self.package}.batch").join(params, jobs)
+        return joint
+
+    def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
+        """Import and return the function that computes this operation on a backend."""
+        function: Callable[..., dict[str, Any]] = getattr(
+            importlib.import_module(f"{self.package}.{backend}"), self.name
+        )
+        return function

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Message, Succeeded, Transfers
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Message, Stopped, Succeeded, Transfers
 from warpdesk_server.workers.queue.reports import DeviceMemory, DeviceReport, FailedExample, WarmUp
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
@@ -24,7 +24,15 @@ class Attempt(Message):
     attempt: int
     claim: str = Field(default="", repr=False)  # the token of its claim
     attached: str = Field(default="", repr=False)  # its attached inputs, as JSON
+    checkpoint: str = ""  # of a task: the name of the one from which it resumes
     key: str | None = Field(None, repr=False)  # of its noise, where a budget was charged for it: 32 bytes, hexadecimal
+
+
+class StopTask(Message):
+    """Parent to child: the task that it runs shall keep its state and stop. Ignored where it has ended meanwhile."""
+
+    kind: Literal["stop"] = "stop"
+    job: str
 
 
 class Assignment(Message):
@@ -33,6 +41,7 @@ class Assignment(Message):
     Several attempts have the same batch key: they are of one operation, and share a launch or at least this message.
     """
 
+    kind: Literal["run"] = "run"
     jobs: tuple[Attempt, ...]
     keep_off_gpu: str | None = None
     refused: dict[str, str] = Field(default_factory=dict)  # kernels that are kept off the GPU, and why
@@ -108,12 +117,24 @@ class Progressed(Message):
     done: float  # 0 to 1
 
 
+class Stepped(Message):
+    """Child to parent: a task has done a step. It reports numbers of it, or has kept its state, or is just alive."""
+
+    kind: Literal["stepped"] = "stepped"
+    job: str
+    step: int
+    done: float | None = None  # 0 to 1
+    values: dict[str, float | None] | None = None
+    checkpoint: str = ""  # the name of the one that has the state after the step
+    again: str = ""  # why it begins again with its first step
+
+
 class Answer(OfDevice):
     """Child to parent: the outcomes of the assigned attempts, in their order."""
 
     kind: Literal["answer"] = "answer"
     job: str  # the first
-    outcomes: tuple[Annotated[Succeeded | Failed, Field(discriminator="kind")], ...]
+    outcomes: tuple[Annotated[Succeeded | Failed | Stopped, Field(discriminator="kind")], ...]
     kernels: tuple[str, ...] = ()  # kernels that were launched without a fault
     faults: tuple[KernelFault, ...] = ()
     transfers: Transfers | None = None  # of all launches; None on the CPU and for private jobs, whose times leak
@@ -142,8 +163,12 @@ class Lost(Message):
     wrong: bool = False  # the canary got a wrong answer
 
 
-FromChild = Starting | Ready | Progressed | Answer | Checking | Checked | Lost
+FromChild = Starting | Ready | Progressed | Stepped | Answer | Checking | Checked | Lost
 _FROM_CHILD: TypeAdapter[FromChild] = TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
+
+_TO_CHILD: TypeAdapter[Assignment | StopTask] = TypeAdapter(
+    Annotated[Assignment | StopTask, Field(discriminator="kind")]
+)
 
 
 def send(pipe: Connection, message: Message) -> None:
@@ -156,7 +181,17 @@ def receive_orders(pipe: Connection) -> Orders:
 
 def receive_assignment(pipe: Connection) -> Assignment:
     """Wait for the parent's next assignment on the child's pipe; raises EOFError when the parent has gone."""
-    return Assignment.model_validate_json(pipe.recv_bytes())
+    while not isinstance(message := _TO_CHILD.validate_json(pipe.recv_bytes()), Assignment):
+        pass  # it was for a task that has ended
+    return message
+
+
+def told_to_stop(pipe: Connection, job_id: str) -> bool:
+    """Whether the parent has told the child, since the last call, that the task which it runs shall stop.
+
+    Raises EOFError when the parent has gone.
+    """
+    return pipe.poll() and _TO_CHILD.validate_json(pipe.recv_bytes()) == StopTask(job=job_id)
 
 
 def receive(pipe: Connection) -> FromChild:

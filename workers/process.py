@@ -68,6 +68,14 @@ def yield_to_others(*, on_gpu: bool) -> None:
                 os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
+def available_memory() -> int | None:
+    """The bytes of memory that this machine has for new work, by Linux' own estimate; None where it does not say."""
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:")))
+    return None
+
+
 def python() -> list[str]:
     """The command line with which a child process of Python is started, importing from where this one does.
 

@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from warpdesk_server.kernels.fingerprint import fingerprint
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation, Operation
+from warpdesk_server.kernels.task import Task
 from warpdesk_server.workers.logs import LogFormat, LogLevel
 from warpdesk_server.workers.prices import parse
 
@@ -20,8 +21,9 @@ from warpdesk_server.workers.prices import parse
 Durability = Literal["always", "everysec"]
 
 # Which jobs a worker takes. "both": quick ones, and it starts another process beside it while there are long ones, so
-# that no quick job waits for a long one. "all": both kinds in turn in one process. "quick" and "long": one kind alone.
-Takes = Literal["both", "all", "quick", "long"]
+# that no quick job waits for a long one; the same for tasks. "all": both kinds in turn in one process, and no tasks.
+# "quick", "long" and "tasks": one kind alone.
+Takes = Literal["both", "all", "quick", "long", "tasks"]
 
 
 def default_home() -> Path:
@@ -87,7 +89,10 @@ class WorkerSettings(SecretsOfFiles):
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm
     prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices
     takes: Takes = "both"
-    operations: str = "warpdesk_server.kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
+    operations: str = "warpdesk_server.kernels.catalogue:CATALOGUE"  # the catalogue, "module:attribute"
+    task_python: str = ""  # the interpreter of the worker that is started for tasks, in an environment of their own
+    # Of a task: between two checkpoints at the least, which take a fiftieth of its time at most. 0: after each step.
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 10.0
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs
     canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang
     cool_down_seconds: Annotated[float, Field(gt=0)] = 30.0  # how long what failed on a GPU is kept off it at first
@@ -132,10 +137,19 @@ class WorkerSettings(SecretsOfFiles):
         return self.ledger_key_file or self.home / "ledger.key"
 
     def catalogue(self) -> Mapping[str, Operation]:
-        """The catalogue of operations that the worker's settings name."""
+        """The operations in the catalogue that the worker's settings name; none for a worker that takes tasks."""
+        if self.takes == "tasks":
+            return {}
+        return {name: found for name, found in self._computations().items() if isinstance(found, Operation)}
+
+    def tasks(self) -> Mapping[str, Task]:
+        """The tasks in the catalogue that the worker's settings name."""
+        return {name: found for name, found in self._computations().items() if isinstance(found, Task)}
+
+    def _computations(self) -> Mapping[str, Computation]:
         module, _, attribute = self.operations.partition(":")
-        operations: Mapping[str, Operation] = getattr(importlib.import_module(module), attribute)
-        return operations
+        found: Mapping[str, Computation] = getattr(importlib.import_module(module), attribute)
+        return found
 
     def cache_environment(self) -> dict[str, str]:
         """The worker's environment variables for caches of compiled code: in the home, or where they are set already.

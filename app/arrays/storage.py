@@ -52,8 +52,12 @@ def refused() -> Iterator[None]:
 
 
 def result_bytes(checked: Checked) -> int:
-    """The most disk bytes that the API reserves for a job's result: its memory beyond the inputs, and its files."""
+    """The most disk bytes that the API reserves for a job's result: its memory beyond the inputs, and its files. Of a
+    task, what it declares, with two checkpoints that are kept and one on its way."""
     files = sum(output.kind == "array" for output in checked.operation.outputs)
+    limits = checked.task_limits
+    if limits is not None:
+        return on_disk(limits.result_bytes) + 3 * on_disk(limits.checkpoint_bytes) + BLOCK * (files + 3)
     beyond_inputs = checked.cost.bytes - sum(info.nbytes for info in checked.infos.values())
     return on_disk(max(0, beyond_inputs)) + BLOCK * (files + 2)
 
@@ -139,8 +143,8 @@ def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
 
 def _end(store: Store, queue: JobQueue) -> None:
     """Release the disk space that the API reserved for jobs whose end nobody reported, and for jobs that were never
-    queued."""
-    live = store.unended()
+    queued. Checkpoints of jobs that have ended are deleted."""
+    live = sorted({*store.unended(), *store.checkpointed()})
     for first in range(0, len(live), _AT_ONCE):
         some = live[first : first + _AT_ONCE]
         for job_id, record in zip(some, queue.records(some), strict=True):

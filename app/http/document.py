@@ -12,7 +12,7 @@ from warpdesk_server.app.jobs.operations import example
 from warpdesk_server.app.jobs.schemas import Submission
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.rounds.schemas import BODIES
-from warpdesk_server.kernels.operation import Input, Operation
+from warpdesk_server.kernels.operation import Computation, Input
 
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},
@@ -32,7 +32,7 @@ _NUMBERS = {
 _EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"api_key": []}]
 
 
-def install(api: FastAPI, operations: Mapping[str, Operation]) -> None:
+def install(api: FastAPI, operations: Mapping[str, Computation]) -> None:
     """Set `api.openapi` to the function that writes this OpenAPI document once."""
 
     def openapi() -> dict[str, Any]:
@@ -43,7 +43,7 @@ def install(api: FastAPI, operations: Mapping[str, Operation]) -> None:
     api.openapi = openapi  # type: ignore[method-assign]
 
 
-def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
+def _write(api: FastAPI, operations: Mapping[str, Computation]) -> dict[str, Any]:
     written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
@@ -82,7 +82,7 @@ def _drop_framework_error(route: dict[str, Any]) -> None:
             del route["responses"]["422"]
 
 
-def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> dict[str, Any]:
+def _submission(operations: Mapping[str, Computation], models: dict[str, Any]) -> dict[str, Any]:
     """The schema of a submission in the OpenAPI document: one variant for each operation, with its own parameters
     and inputs."""
     common = models.pop("Submission")
@@ -127,7 +127,7 @@ def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> 
     }
 
 
-def _inputs(operation: Operation) -> dict[str, Any]:
+def _inputs(operation: Computation) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,

@@ -106,7 +106,8 @@ class Admission:
     def bounds(self, owner: str) -> Bounds:
         """The limits of one owner in the queue, for admission control. If there are API keys, part of the queue is
         left to other owners."""
-        return Bounds(self._settings.max_queue, self._settings.max_live_jobs, shared=owner != LOCAL)
+        settings = self._settings
+        return Bounds(settings.max_queue, settings.max_live_jobs, owner != LOCAL, settings.max_live_tasks)
 
     def require_turn(self, owner: str) -> None:
         """Refuse a submission of a job that would wait too long for its turn in this API process."""
@@ -226,6 +227,13 @@ class Admission:
         sentence = f"{live} jobs of the key are queued or running; {limit}"
         after = self.throughput.retry_after((live - most + 1) * turns)
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
+
+    def tasks(self, live: int) -> Refusal:
+        """The API's refusal of a task by an owner with `live` tasks."""
+        sentence = (
+            f"{live} tasks of the key are queued, running or paused; the limit is {self._settings.max_live_tasks}"
+        )
+        return Refusal("quota-reached", sentence, headers={"Retry-After": "60"})
 
     def was_full(self, waiting: int) -> None:
         """Note that Redis refused a submitted job because the queue is full, so that others are refused without

@@ -161,6 +161,8 @@ def _frame(event: Event, private: bool) -> str:
         attempt=event.attempt,
         progress=event.progress,
         reason=event.reason,
+        step=event.step,
+        values=event.values,
     )
     return f"id: {event.number}\nevent: {event.event}\ndata: {document.model_dump_json()}\n\n"
 

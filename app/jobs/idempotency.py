@@ -10,7 +10,7 @@ from warpdesk_server.app.http import bodies
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.kernels.problems import InvalidRequest
 
 LONGEST_KEY = 255  # characters
@@ -57,7 +57,7 @@ def digest(services: Services, owner: str, purpose: str, text: str) -> str:
     return services.store.digest(owner, "uint8", (len(data),), data)
 
 
-def identity(operations: Mapping[str, Operation], body: object) -> str:
+def identity(operations: Mapping[str, Computation], body: object) -> str:
     """The canonical JSON text of a job's submission by which it is known again, whichever name of an input it uses.
 
     Inputs have their names in records here: a text of an earlier release stays equal to that of the same request.

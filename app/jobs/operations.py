@@ -25,10 +25,11 @@ from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Cost, Input, Operation
+from warpdesk_server.kernels.operation import Computation, Cost, Input
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.kernels.task import Task, TaskLimits
 from warpdesk_server.workers.queue.protocol import AttachedInput, AttachedInputs, Together
 from warpdesk_server.workers.store.protocol import StoredArray
 
@@ -46,7 +47,7 @@ class Checked:
     """
 
     submission: schemas.Submission
-    operation: Operation
+    operation: Computation
     params: Params
     given: dict[str, str]
     stored: dict[str, str]
@@ -55,6 +56,7 @@ class Checked:
     seed: int | None
     cost: Cost
     spend: Spend | None  # what it charges its budget; None if it names no budget
+    task_limits: TaskLimits | None = None  # None if it is no task
 
     def is_secret(self, name: str) -> bool:
         return any(expected.secret for expected in self.operation.inputs if expected.name == name)
@@ -93,12 +95,14 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
     except InvalidRequest as error:
         problems = tuple(_as_given(problem, given) for problem in error.problems)
         raise Refusal("invalid-request", errors.sentence_of(problems, error.count), *problems) from None
-    cost = operation.cost(params, infos)
-    if cost.bytes > services.settings.max_job_bytes:
+    cost, task_limits = operation.cost(params, infos), None
+    if isinstance(operation, Task):
+        task_limits = operation.limits(params, infos)
+    elif cost.bytes > services.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
     spend = None if operation.spend is None else operation.spend(params, infos)
-    return Checked(submission, operation, params, given, stored, inline, infos, seed, cost, spend)
+    return Checked(submission, operation, params, given, stored, inline, infos, seed, cost, spend, task_limits)
 
 
 def _as_given(problem: Problem, given: Mapping[str, str]) -> Problem:
@@ -116,7 +120,7 @@ def _require_few(body: Mapping[str, Any]) -> None:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
 
 
-def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers], given: Mapping[str, str]) -> None:
+def _require_a_shape(operation: Computation, inline: Mapping[str, Numbers], given: Mapping[str, str]) -> None:
     """Refuse a submission's inline input `[]` if rank 1 is not allowed: in JSON it may also mean shape (0, 3)."""
     for expected in operation.inputs:
         numbers = inline.get(expected.name)
@@ -127,7 +131,7 @@ def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers], given:
         raise refuse_at("invalid-request", f"/inputs/{given[expected.name]}/data", sentence)
 
 
-def _require_few_problems(operation: Operation | None, params: object) -> None:
+def _require_few_problems(operation: Computation | None, params: object) -> None:
     """Refuse a submission with very many errors in its params in one sentence: to write one for each would take
     seconds.
 
@@ -180,7 +184,9 @@ def may_be_attached(services: Services, checked: Checked) -> bool:
     """
     size = sum(checked.infos[name].nbytes for name in checked.inline)
     small = bool(checked.inline) and size <= services.settings.max_attached_bytes
-    return small and not checked.operation.confidential and checked.operation.spend is None
+    return (
+        small and checked.task_limits is None and not checked.operation.confidential and checked.operation.spend is None
+    )
 
 
 def attached(checked: Checked) -> str:
@@ -195,14 +201,14 @@ def attached(checked: Checked) -> str:
     return AttachedInputs.dump_json(inputs).decode()
 
 
-def _find(operations: Mapping[str, Operation], name: str) -> Operation:
+def _find(operations: Mapping[str, Computation], name: str) -> Computation:
     operation = operations.get(name)
     if operation is None:
         raise refuse_at("unknown-operation", "/operation", _unknown(operations, name))
     return operation
 
 
-def _unknown(operations: Mapping[str, Operation], name: str) -> str:
+def _unknown(operations: Mapping[str, Computation], name: str) -> str:
     """A sentence about an operation that does not exist, with those that may be meant: TA-Lib's function of that name
     among them."""
     twins = [
@@ -215,7 +221,7 @@ def _unknown(operations: Mapping[str, Operation], name: str) -> str:
     return f"There is no operation {name[:64]!r}; {hint}GET /v1/operations lists all {len(operations)}"
 
 
-def _seed(operation: Operation, given: int | None) -> int | None:
+def _seed(operation: Computation, given: int | None) -> int | None:
     if operation.randomness == "seed":
         return secrets.randbits(SEED_BITS) if given is None else given
     if given is not None:
@@ -277,7 +283,7 @@ def together(owner: str, checked: Checked) -> Together | None:
     return Together(key=key, items=batching.items, bytes=batching.bytes, wait=batching.wait)
 
 
-def describe(operation: Operation, settings: Settings) -> models.OperationDescription:
+def describe(operation: Computation, settings: Settings) -> models.OperationDescription:
     return models.OperationDescription(
         name=operation.name,
         summary=operation.summary,
@@ -335,7 +341,7 @@ def _earlier_name(expected: Input) -> models.InputDescription:
     return _described(expected).model_copy(update={**changes, "alias_of": expected.shown})
 
 
-def example(operation: Operation) -> dict[str, Any]:
+def example(operation: Computation) -> dict[str, Any]:
     """An example body of `POST /v1/jobs` for an operation; it runs unchanged."""
     shown = {expected.name: expected.shown for expected in operation.inputs}
     inputs = {shown[name]: given for name, given in operation.example.inputs.items()}

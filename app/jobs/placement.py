@@ -46,13 +46,14 @@ from warpdesk_server.workers.queue.records import (
     KeyReused,
     QueueFull,
     QuotaReached,
+    TasksReached,
 )
 from warpdesk_server.workers.store.arrays import size_of
 from warpdesk_server.workers.store.protocol import StoredArray
 
 log = logging.getLogger("warpdesk.api")
 
-_REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError)
+_REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, TasksReached, KeyReused, InputsGone, ResponseError)
 
 
 @dataclass(frozen=True)
@@ -348,6 +349,7 @@ class Placement:
         settings, checked, envelope = self._services.settings, self._checked, self._envelope
         submission, deadline_s = envelope.submission, envelope.submission.deadline_s
         attached = checked.inline if self._attached else {}
+        limits = checked.task_limits
         return JobRequest(
             id=envelope.job_id,
             owner=envelope.owner,
@@ -363,10 +365,13 @@ class Placement:
             priority=submission.priority,
             seed=checked.seed,
             deadline=None if deadline_s is None else envelope.arrived + deadline_s,
-            timeout=settings.job_timeout,
+            timeout=settings.job_timeout if limits is None else limits.step_seconds,
+            task=limits is not None,
+            checkpoint_bytes=0 if limits is None else limits.checkpoint_bytes,
+            seconds=None if limits is None else limits.seconds,
             work=checked.cost.steps,
             size=checked.cost.bytes,
-            long=self._served("long") and checked.cost.core_seconds > settings.long_seconds,
+            long=limits is None and self._served("long") and checked.cost.core_seconds > settings.long_seconds,
             private=checked.operation.confidential,
             together=operations.together(envelope.owner, checked),
             result_ttl=submission.result_ttl_s or settings.result_ttl,
@@ -407,6 +412,8 @@ class Placement:
             case QuotaReached():
                 admission.was_at_quota(self._envelope.owner, error.live, error.free)
                 return admission.quota(error.live, error.free)
+            case TasksReached():
+                return admission.tasks(error.live)
             case KeyReused():
                 return reused(error.job_id)
             case InputsGone():

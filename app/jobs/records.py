@@ -62,6 +62,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         attempt=record.attempt,
         queue_position=position,
         progress=record.progress,
+        step=record.step,
         submitted_at=submitted_at,
         started_at=moment(started_at),
         ended_at=moment(ended_at),

@@ -7,13 +7,13 @@ from typing import Any
 import jiter
 
 from warpdesk.amount import FORMAT
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 
 
 class Amounts:
     """The positions of privacy amounts in the parameters of each operation, for the routes that read them from JSON."""
 
-    def __init__(self, operations: Mapping[str, Operation]) -> None:
+    def __init__(self, operations: Mapping[str, Computation]) -> None:
         schemas = {name: operation.params.model_json_schema() for name, operation in operations.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if f"'{FORMAT}'" in str(schema)}
 

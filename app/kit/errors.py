@@ -56,6 +56,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "dataset-taken": (409, "The dataset has an open budget", False),
     "array-in-use": (409, "A live job reads this array", True),
     "not-a-dead-letter": (409, "The job was not given up", False),
+    "not-a-task": (409, "The job is no task: it has no steps", False),
     "inputs-gone": (409, "Inputs of the job were deleted", False),
     "stale-attempt": (409, "The attempt is not the job's current one", False),
     "result-committed": (409, "The result is already the answer of its job", False),

@@ -21,7 +21,7 @@ from warpdesk_server.app.metrics import privacy as privacy_metrics
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.app.metrics.families import families, family, times
 from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Snapshot
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers.metrics import COUNTED, OPERATION, REFUSAL
 from warpdesk_server.workers.queue.counts import Amounts, Counts, Timed
 from warpdesk_server.workers.queue.protocol import PRIORITIES
@@ -41,7 +41,7 @@ class Metrics(Registered):
         self,
         redis: RedisCollector,
         ledger: Collector[privacy_metrics.Snapshot],
-        operations: Mapping[str, Operation],
+        operations: Mapping[str, Computation],
         version: str,
         store: Store,
     ) -> None:

@@ -7,10 +7,15 @@ of one release, and no part of the OpenAPI document. The other end is `workers/s
 
 import json
 import logging
+import re
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
@@ -18,6 +23,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from warpdesk_server.app.access.auth import Worker
+from warpdesk_server.app.arrays import storage
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.http.observe import after_private
 from warpdesk_server.app.jobs.results import erase_secrets
@@ -39,6 +45,7 @@ router = APIRouter(prefix="/v1/worker", include_in_schema=False)
 
 NPY, RESULTS = "application/x-npy", "application/octet-stream"
 
+_CHECKPOINT = re.compile(r"[0-9]{1,9}\.[0-9]{1,15}")
 _PIECE = 256 << 10  # of inputs: what the connection holds of them counts as sent
 
 
@@ -53,9 +60,7 @@ async def greet(_: Worker, services: ServicesDep) -> Response:
 @router.get("/inputs/{attempt}/{name}")
 async def read_input(attempt: str, name: str, request: Request, _: Worker, services: ServicesDep) -> Response:
     """Send an input of a running attempt as an .npy file. The header `Warpdesk-Array` describes the array."""
-    found = (await attempts.claimed(services, {attempt: request.headers.get(CLAIM, "")}))[attempt]
-    if isinstance(found, Refusal):
-        raise found
+    found = await _running(services, attempt, request)
     owner, array_id = _place(found, name)
     gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or it was erased")
     info = await anyio.to_thread.run_sync(_input_info, services, found, name)
@@ -143,6 +148,55 @@ async def take_results(request: Request, caller: Worker, services: ServicesDep) 
     unwanted = [name for name in late.keys() & moved if attempts.is_unwanted(name, after[name])]
     await anyio.to_thread.run_sync(incoming.delete, services, unwanted)
     return {"refused": {name: {"code": why.code, "detail": why.detail} for name, why in {**late, **refused}.items()}}
+
+
+@router.put("/checkpoints/{attempt}/{name}")
+async def take_checkpoint(attempt: str, name: str, request: Request, caller: Worker, services: ServicesDep) -> Response:
+    """Take a checkpoint of a task from the attempt that runs it, and answer once it is kept as surely as a result."""
+    record = await _running(services, attempt, request)
+    most, number = record.request.checkpoint_bytes, attempts.attempt_named(attempt)[1]
+    if not _CHECKPOINT.fullmatch(name) or int(name.partition(".")[0]) != number:
+        raise Refusal("invalid-request", f"{name[:40]!r} is not the name of a checkpoint of this attempt")
+    with tempfile.TemporaryFile(dir=services.settings.store_directory) as file:
+        size = 0
+        async for piece in request.stream():
+            size += len(piece)
+            if size > most:
+                raise Refusal("body-too-large", f"The task declares checkpoints of {most} bytes at most")
+            with services.unwritten.take(caller.id, len(piece)):
+                await anyio.to_thread.run_sync(file.write, piece)
+        file.seek(0)
+        await _running(services, attempt, request)  # still
+        with storage.refused():
+            await anyio.to_thread.run_sync(
+                services.store.keep_checkpoint, record.request.id, name, partial(shutil.copyfileobj, file), most, ""
+            )
+    return Response(status_code=204)
+
+
+@router.get("/checkpoints/{attempt}/{name}")
+async def read_checkpoint(attempt: str, name: str, request: Request, _: Worker, services: ServicesDep) -> Response:
+    """Send a checkpoint of a task, or the one before it, to the attempt that resumes it."""
+    record = await _running(services, attempt, request)
+    gone = Refusal("unknown-array", f"The task has no checkpoint {name[:40]!r}")
+    if not _CHECKPOINT.fullmatch(name):
+        raise gone
+    found = services.store.checkpoints(record.request.id, name, record.attempt, "")
+    file = await anyio.to_thread.run_sync(next, found, None)
+    if file is None:
+        raise gone
+    try:
+        return await downloads.download(request, Path(file.name), {}, RESULTS)
+    except FileNotFoundError:
+        raise gone from None
+
+
+async def _running(services: Services, attempt: str, request: Request) -> JobRecord:
+    """The record of an attempt that a remote worker names and runs. Refuses any other."""
+    found = (await attempts.claimed(services, {attempt: request.headers.get(CLAIM, "")}))[attempt]
+    if isinstance(found, Refusal):
+        raise found
+    return found
 
 
 @router.delete("/results/{attempt}")

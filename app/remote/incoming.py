@@ -10,7 +10,7 @@ from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
 from warpdesk_server.app.services import Services
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers.queue.protocol import (
     ArrayOutput,
     JobRequest,
@@ -94,7 +94,7 @@ def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
     return {name: output for name, output in document.outputs.items() if isinstance(output, ArrayOutput)}
 
 
-def _mismatch(operation: Operation | None, request: JobRequest, document: ResultDocument) -> str | None:
+def _mismatch(operation: Computation | None, request: JobRequest, document: ResultDocument) -> str | None:
     """The reason why a document that a remote worker sent is not the result of a job; None if it is."""
     if document.job != request.id or document.operation != request.operation:
         return f"The document is the result of {document.operation} of {document.job}"

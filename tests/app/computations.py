@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from tests.claims import computed, finish, take
+from tests.workers.stepping import CHAIN
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
+from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.workers.child import codec
@@ -78,6 +79,7 @@ HIDE = Operation(
 )
 
 COMPUTATIONS = {operation.name: operation for operation in (SCALE, DRAW, HIDE)}
+WITH_TASKS: Mapping[str, Computation] = {**COMPUTATIONS, CHAIN.name: CHAIN}
 
 
 def compute(name: str, params: Any, arrays: Mapping[str, Any], seed: int | None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from warpdesk_server.app.http.reception import reception
 from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.store.protocol import Store
 from warpdesk_server.workers.store.spool import SpoolStore
@@ -74,7 +74,7 @@ class Live:
 
 @contextmanager
 def live(
-    home: Path, redis_url: str, operations: Mapping[str, Operation] = COMPUTATIONS, **settings: Any
+    home: Path, redis_url: str, operations: Mapping[str, Computation] = COMPUTATIONS, **settings: Any
 ) -> Iterator[Live]:
     """Serve the API in a thread of this process. It waits 30 s for Redis, because the machine may be busy."""
     port = free_port()

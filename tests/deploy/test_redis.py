@@ -306,7 +306,7 @@ def test_the_files_let_nobody_in_before_passwords_are_set() -> None:
 
 OF_THE_API = {
     "ENQUEUE", "CANCEL_AND_CLOSE", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
-    "QUEUES", "COUNT", "LAUNCHES", "SIGN",
+    "QUEUES", "COUNT", "LAUNCHES", "SIGN", "PAUSE", "RESUME",
 }  # fmt: skip
 OF_WORKERS = {
     "CLAIM",
@@ -315,6 +315,7 @@ OF_WORKERS = {
     "FINISH",
     "REAP",
     "PROGRESS",
+    "STEP",
     "CANCEL",
     "COUNT",
     "LAUNCHES",

@@ -6,9 +6,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
+from tests.workers.stepping import CHAIN
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS as CATALOGUE
-from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
+from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import BudgetId, Spend
@@ -165,6 +166,11 @@ _ALL = (
 )
 
 OPERATIONS = {operation.name: operation for operation in _ALL}
+
+WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN}
+
+# The same task with other code.
+WITH_OTHER_TASKS: Mapping[str, Computation] = {CHAIN.name: replace(CHAIN, uses=(PACKAGE,))}
 
 # A whisper that a budget can be charged for. Its key is the noise: who has one has the other.
 PAID = {

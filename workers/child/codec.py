@@ -15,7 +15,7 @@ import numpy as np
 
 from warpdesk.models import DTYPES
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.workers.queue.protocol import ArrayOutput, AttachedInputs, JobRequest, ResultDocument, ValueOutput
@@ -36,7 +36,7 @@ ParamsCache = dict[tuple[Any, ...], Params]
 
 
 def decode(
-    operation: Operation, request: JobRequest, store: WorkerStore, cache: ParamsCache, attached: str = ""
+    operation: Computation, request: JobRequest, store: WorkerStore, cache: ParamsCache, attached: str = ""
 ) -> tuple[Params, dict[str, np.ndarray]]:
     """The parsed parameters and the input arrays of a job that the child computes; jobs of one batch share `cache`.
 
@@ -92,7 +92,7 @@ def _attached(
 
 
 def encode(
-    operation: Operation,
+    operation: Computation,
     request: JobRequest,
     outputs: Mapping[str, Any],
     directory: Path,
@@ -121,7 +121,7 @@ def encode(
     _write(f"{directory}/{_DOCUMENT}", [document.model_dump_json().encode()])
 
 
-def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
+def digest(operation: Computation, outputs: Mapping[str, Any]) -> str:
     """SHA-256 of all outputs that the child computed for a release.
 
     It is the same wherever, and however often, the release was computed.
@@ -138,7 +138,7 @@ def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
     return whole.hexdigest()
 
 
-def files(operation: Operation) -> list[str]:
+def files(operation: Computation) -> list[str]:
     """The names of the result files that the child writes by `encode`."""
     return [_DOCUMENT, *(_file(output.name) for output in operation.outputs if output.kind == "array")]
 

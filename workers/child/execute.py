@@ -19,7 +19,7 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.contract import Device, Times
 from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
@@ -108,7 +108,7 @@ class _Item:
     outcome: Outcome | None = None
 
     def fail(self, error: Exception) -> None:
-        self.outcome = _failed(self.operation, self.request, error)
+        self.outcome = failure(self.operation, self.request, error)
 
     def is_like(self, other: "_Item") -> bool:
         """Whether one launch in the child can compute both.
@@ -309,7 +309,7 @@ def _launch_of(items: Sequence[_Item]) -> _Launch | None:
     return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts)
 
 
-def _failed(operation: Operation, request: JobRequest, error: Exception) -> Failed:
+def failure(operation: Computation, request: JobRequest, error: Exception) -> Failed:
     """The outcome that the job's caller gets when computing in the child failed with an error other than DeviceLost."""
     if isinstance(error, InvalidRequest):
         return Failed(code="invalid-input", message=str(error))

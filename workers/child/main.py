@@ -24,7 +24,7 @@ from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins
 from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, OutOfMemory
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.calls import Calls
-from warpdesk_server.workers.child import codec, execute
+from warpdesk_server.workers.child import codec, execute, tasks
 from warpdesk_server.workers.child.cost import Costs, costs_of
 from warpdesk_server.workers.child.device import probe, without_gpu
 from warpdesk_server.workers.child.warmup import Trial, documented, start_second_compiler, try_example, variants
@@ -46,7 +46,7 @@ from warpdesk_server.workers.pipe import (
     send,
 )
 from warpdesk_server.workers.process import die_with, yield_to_others
-from warpdesk_server.workers.queue.protocol import Transfers
+from warpdesk_server.workers.queue.protocol import Failed, Stopped, Succeeded, Transfers
 from warpdesk_server.workers.queue.reports import DeviceMemory, FailedExample, WarmUp
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
@@ -107,6 +107,8 @@ class _Child:
         self._device = None if found.device is None else WatchedDevice(found.device, calls)
         self._found = replace(found, device=self._device)
         self._costs: Costs | None = None
+        self._tasks = settings.tasks() if settings.takes == "tasks" else {}
+        self._checkpoint_seconds = settings.checkpoint_seconds
         if self._device is not None:
             execute.prepare(self._operations.values())
             self._costs = costs_of(settings, found.report)
@@ -118,7 +120,7 @@ class _Child:
         self._handover = 0.0  # how long a job of the queue is waited for before the next one
         failed = self._warm_up(settings)
         _freeze()
-        if settings.takes == "long":
+        if settings.takes in ("long", "tasks"):
             yield_to_others(on_gpu=self._device is not None)
         ready = Ready(
             device=found.report,
@@ -155,18 +157,22 @@ class _Child:
         launches: list[Times] = []
         tokens = {result_name(job.request.id, job.attempt): job.claim for job in work.jobs}
         with self._store.at_hand(jobs, tokens):
-            outcomes = execute.run(
-                jobs,
-                self._store,
-                self._found,
-                self._operations,
-                work.keep_off_gpu,
-                self._costs,
-                expect,
-                _Teller(self._pipe, work.first.id),
-                keys,
-                launches.append,
-                {job.request.id: job.attached for job in work.jobs if job.attached},
+            outcomes = (
+                [self._run_task(work)]
+                if work.first.task
+                else execute.run(
+                    jobs,
+                    self._store,
+                    self._found,
+                    self._operations,
+                    work.keep_off_gpu,
+                    self._costs,
+                    expect,
+                    _Teller(self._pipe, work.first.id),
+                    keys,
+                    launches.append,
+                    {job.request.id: job.attached for job in work.jobs if job.attached},
+                )
             )
         self._example_due = True
         operation = self._operations.get(work.first.operation)
@@ -188,11 +194,18 @@ class _Child:
         if operation is not None and not self._pipe.poll():
             self._store.make_ahead(codec.files(operation))
 
+    def _run_task(self, work: Assignment) -> Succeeded | Failed | Stopped:
+        return tasks.run(
+            work.jobs[0], self._tasks, self._store, self._found, self._pipe, self._checkpoint_seconds, work.keep_off_gpu
+        )
+
     def _warm_up(self, settings: WorkerSettings) -> list[FailedExample]:
         """Warm the child up: try every example and variant on a GPU, and on the CPU until one example succeeds.
 
         Returns those that failed.
         """
+        if settings.takes == "tasks":
+            return []  # an example of a task may take minutes, and its libraries are loaded for a job that needs them
         self._plan(documented(self._operations.values()))
         self._tell()
         if self._device is None and settings.takes == "long":

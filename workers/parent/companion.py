@@ -1,8 +1,8 @@
-"""The companion: a second worker process beside a worker, which takes the jobs that take long.
+"""The companion: another worker process beside a worker, which takes the jobs that take long, or the tasks.
 
-It is a worker like any other, with a parent, a child and a name of its own, started while long jobs wait and gone after
+It is a worker like any other, with a parent, a child and a name of its own, started while such jobs wait and gone after
 some time without one. Its child runs at the lowest priority of the machine, so that quick jobs find the processor free.
-So nothing that a long job does, its death included, touches a quick one.
+So nothing that a long job or a task does, its death included, touches a quick one.
 """
 
 import logging
@@ -11,32 +11,42 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from typing import Literal
 
 from warpdesk_server.kernels.gpu.memory import SHARE
 from warpdesk_server.workers.process import python, tie_to
-from warpdesk_server.workers.queue.protocol import Kind
+from warpdesk_server.workers.queue.protocol import LONG, OF_TASKS, Kind
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
 
-IDLE_SECONDS = 300.0  # without a long job, until it ends
+OfCompanions = Literal["long", "tasks"]
+
+IDLE_SECONDS = 300.0  # without a job, until it ends
 _LONGEST_DELAY = 60.0  # between two starts, where it ends with a fault; the first is a second
 _TURN_SECONDS, _ILL_SECONDS = 2.0, 3.0  # see `patience`
 _SOUND_SECONDS = 10.0  # after which one that runs has started well
 _LEAST_BYTES = 1 << 20  # less than that is no amount of device memory
-_LONG_SHARE = 4 / 9  # of the device memory that the worker and its companion may take
+# Of the device memory that the worker and its companions may take. A task that needs more wants a worker of its own.
+_SHARES: Mapping[OfCompanions, float] = {"long": 3 / 9, "tasks": 1 / 9}
+_KINDS: Mapping[OfCompanions, Sequence[Kind]] = {"long": LONG, "tasks": OF_TASKS}
 
 
 class Companion:
-    """A worker's handle of its companion, of which at most one runs.
+    """A worker's handle of its companion for one kind of work, of which at most one runs.
 
     `start` it from the main thread: it dies with the thread that started it.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, takes: OfCompanions) -> None:
+        self.takes: OfCompanions = takes
+        self.kinds = frozenset(_KINDS[takes])
+        self.wanted = False  # it is to be started
+        self.waited_for_since: float | None = None  # since when jobs wait that it would take, by time.monotonic()
+        self._python = [settings.task_python] if takes == "tasks" and settings.task_python else python()
         self._idle_seconds = min(IDLE_SECONDS, settings.idle_exit_seconds or IDLE_SECONDS)
         self._gpu_memory = settings.gpu_memory
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,10 +72,23 @@ class Companion:
             self.fault = None
         else:
             delay = min(_LONGEST_DELAY, 2.0 ** (self._faults - 1))
-            self.fault = f"the worker of long jobs ended with exit code {code}"
+            self.fault = f"{self._name} ended with exit code {code}"
             log.warning("%s; it may start again in %.0f s", self.fault, delay)
             self._not_before = time.monotonic() + delay
         return False
+
+    def look(self, worker: str, waiting: Set[Kind], others: Sequence[WorkerReport]) -> None:
+        """Decide at a heartbeat whether the worker starts this companion: such jobs wait, and nobody else takes them.
+
+        `waiting` are the kinds of all jobs that wait.
+        """
+        now, own = time.monotonic(), waiting & self.kinds
+        if not own:
+            self.wanted, self.waited_for_since = False, None
+            return
+        if self.waited_for_since is None:
+            self.waited_for_since = now
+        self.wanted = now - self.waited_for_since >= patience(worker, own, others, self.takes)
 
     def start(self) -> None:
         """Start the worker's companion, unless it runs, ended with a fault just now, or was told to stop."""
@@ -74,22 +97,26 @@ class Companion:
         self._started_at = time.monotonic()
         environment = {
             **os.environ,
-            "WARPDESK_TAKES": "long",
+            "WARPDESK_TAKES": self.takes,
             "WARPDESK_IDLE_EXIT_SECONDS": repr(self._idle_seconds),
-            "WARPDESK_GPU_MEMORY": _part(self._gpu_memory, _LONG_SHARE),
+            "WARPDESK_GPU_MEMORY": _part(self._gpu_memory, _SHARES[self.takes]),
         }
         environment.pop("WARPDESK_MAX_SECONDS", None)  # the worker ends it with itself
         try:
             self._process = subprocess.Popen(
-                [*python(), "-m", "warpdesk_server.workers.parent.main"],
+                [*self._python, "-m", "warpdesk_server.workers.parent.main"],
                 stdin=subprocess.DEVNULL,
                 env=environment,
                 preexec_fn=tie_to(os.getpid(), signal.SIGKILL),
             )
         except OSError as error:  # no memory, or no process to be had: later, perhaps
-            self.fault = f"the worker of long jobs could not be started: {error}"
+            self.fault = f"{self._name} could not be started: {error}"
             log.warning("%s", self.fault)
             self._not_before = time.monotonic() + 1.0
+
+    @property
+    def _name(self) -> str:
+        return "the worker of long jobs" if self.takes == "long" else "the worker of tasks"
 
     def stop(self, *, again: bool = False) -> None:
         """Have the worker's companion take no more jobs and end, as SIGTERM has any worker; does not wait.
@@ -111,17 +138,17 @@ class Companion:
         return self._process.wait() in (0, -signal.SIGTERM)  # the latter before it could have a job
 
 
-def patience(worker: str, waiting: Set[Kind], others: Sequence[WorkerReport]) -> float:
-    """Seconds for which a worker lets long jobs of these kinds wait before it starts a companion for them.
+def patience(worker: str, waiting: Set[Kind], others: Sequence[WorkerReport], takes: OfCompanions = "long") -> float:
+    """Seconds for which a worker lets jobs of these kinds wait before it starts a companion for them.
 
     Workers that have none yet do so in turns, by their names, so that one job does not start as many. A worker that
     seems free for these jobs is waited for, but not long: it may be ill.
     """
     free = any(
-        report.takes in ("long", "all") and report.state in ("starting", "ready") and waiting & set(report.kinds)
+        report.takes in (takes, "all") and report.state in ("starting", "ready") and waiting & set(report.kinds)
         for report in others
     )
-    have_one = {(report.host, report.started_by) for report in others}
+    have_one = {(report.host, report.started_by) for report in others if report.takes == takes}
     before = sum(
         report.takes == "both" and report.name < worker and (report.host, report.pid) not in have_one
         for report in others
@@ -141,7 +168,7 @@ def _part(setting: str, share: float) -> str:
 
 
 def beside_companion(settings: WorkerSettings) -> dict[str, str]:
-    """The environment of a worker's own child, by which it leaves device memory to the companion that there may be."""
+    """The environment of a worker's own child, by which it leaves device memory to the companions there may be."""
     if settings.takes != "both":
         return {}
-    return {"WARPDESK_GPU_MEMORY": _part(settings.gpu_memory, 1 - _LONG_SHARE)}
+    return {"WARPDESK_GPU_MEMORY": _part(settings.gpu_memory, 1 - sum(_SHARES.values()))}

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.parent.claims import Claims
 from warpdesk_server.workers.queue.counts import Tally, note_endings
@@ -30,7 +30,7 @@ class Endings:
         self,
         queue: JobQueue,
         store: WorkerStore,
-        operations: Mapping[str, Operation],
+        operations: Mapping[str, Computation],
         retry_delays: Sequence[float] = (),
         claims: Claims | None = None,
         tally: Tally | None = None,
@@ -89,6 +89,8 @@ class Endings:
             elif jobs_log.isEnabledFor(logging.INFO):
                 kind = ending.how if ending.outcome is None else ending.outcome.kind
                 jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
+            if request.task and (how == "done" or (how == "stale" and self._has_ended(request.id))):
+                self._store.delete_checkpoints(request.id)
             self._erase_secrets(request)
         return batch
 
@@ -102,6 +104,8 @@ class Endings:
                 self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
             if reaped.how != "queued":
                 self._erase_secrets(reaped.request)
+            if reaped.request.task and reaped.how == "gone":
+                self._store.delete_checkpoints(reaped.request.id)
             if reaped.how != "gone":
                 log_fields = about(reaped.request, reaped.attempt)
                 log.warning(
@@ -111,6 +115,11 @@ class Endings:
                     reaped.how,
                     extra=log_fields,
                 )
+
+    def _has_ended(self, job_id: str) -> bool:
+        """Whether no worker will run the job again: it was canceled, has expired, or is unknown."""
+        record = self._queue.get(job_id)
+        return record is None or (record.state.final and not record.dead)
 
     def _retried(self, ending: Ending) -> Ending:
         failed = ending.outcome

@@ -7,6 +7,7 @@ of workers that are gone. It has its own Redis connection: the main thread may b
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -17,6 +18,7 @@ from redis.retry import Retry
 
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.recovery import Recovery
+from warpdesk_server.workers.pipe import Stepped
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.records import LEASE_SECONDS, Held
@@ -31,6 +33,7 @@ REPORT_SECONDS = 5.0
 WORDS_SECONDS = 1.0  # how long another reason of the same state may wait, since some count seconds
 REPORT_TTL = 15.0
 RECOVERY_SECONDS = 2.0
+_STEPS_KEPT = 1000  # reports of tasks, while Redis is away
 # Everyone alive has renewed its lease this long after Redis answers again, or its clock jumped.
 SETTLE_SECONDS = LEASE_SECONDS
 
@@ -52,6 +55,9 @@ class ReportingWorker(Protocol):
 
     def revoke(self, jobs: Collection[Held]) -> None:
         """Stop attempts that this worker no longer owns, as its heartbeat has learnt."""
+
+    def pause_tasks(self, jobs: Collection[Held]) -> None:
+        """Stop tasks of this worker that their owners pause, as its heartbeat has learnt."""
 
     def look_around(self, queue: JobQueue) -> None:
         """Check at a heartbeat whether another worker has a GPU."""
@@ -83,6 +89,8 @@ class Heartbeat(threading.Thread):
         self._report_at = self._words_at = self._renew_at = self._recover_at = self._slot_at = self._register_at = 0.0
         self._in_touch_since: float | None = None
         self._progress: tuple[str, int, float] | None = None
+        self._sending_steps = threading.Lock()
+        self._steps: deque[tuple[Held, Stepped]] = deque(maxlen=_STEPS_KEPT)
         self._uncounted = ""  # why what was counted could not be kept the last time
 
     def beat(self) -> None:
@@ -93,6 +101,20 @@ class Heartbeat(threading.Thread):
         """Have the heartbeat send the progress of a running job; only the latest value is sent."""
         self._progress = job_id, attempt, done
         self._wanted.set()
+
+    def step(self, held: Held, message: Stepped) -> None:
+        """Have the heartbeat send what a task has said of a step. While Redis is away the latest are kept."""
+        if message.values is not None or message.checkpoint or message.again:
+            self._steps.append((held, message))
+            self._wanted.set()
+
+    def send_steps(self, queue: JobQueue) -> None:
+        """Note in Redis what tasks have said of their steps: at a heartbeat, and before the end of an attempt."""
+        with self._sending_steps:
+            while self._steps:
+                held, message = self._steps[0]
+                queue.step(held, message.step, message.done, message.values, message.checkpoint, message.again)
+                self._steps.popleft()
 
     def stop(self) -> None:
         self._stopped = True
@@ -132,14 +154,19 @@ class Heartbeat(threading.Thread):
             self._register_at = now + REPORT_SECONDS
         if now >= self._renew_at:
             held = self._worker.held()
-            if held and (lost := self._queue.renew(held)):
-                self._worker.revoke(lost)
+            if held:
+                renewed = self._queue.renew(held)
+                if renewed.lost:
+                    self._worker.revoke(renewed.lost)
+                if renewed.pausing:
+                    self._worker.pause_tasks(renewed.pausing)
             self._worker.look_around(self._queue)
             self._renew_at = now + RENEWAL_SECONDS
             self._count()
         progress, self._progress = self._progress, None
         if progress is not None:
             self._queue.progress(*progress)
+        self.send_steps(self._queue)
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:

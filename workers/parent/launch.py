@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
-from warpdesk_server.workers.pipe import Answer, Assignment
-from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, Succeeded
+from warpdesk_server.workers.pipe import Answer, Assignment, Stepped
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, Stopped, Succeeded
 from warpdesk_server.workers.queue.records import Ending, Held
 
 # How long the child may go on with jobs that nobody wants any more, since a new one takes longer to start than most
@@ -36,10 +36,17 @@ class Launch:
     sent: bool = False  # else the child was gone before it got it, or had not begun with it
     gone: dict[Held, float] = field(default_factory=dict)  # jobs that are not wanted any more, since when
     overdue: set[Held] = field(default_factory=set)  # those of them whose deadline passed
+    asked_to_stop: bool = False  # a task: the child was told
+    alive_at: float = 0.0  # of a task: when the child last said something of a step
 
     @property
     def live(self) -> list[Held]:
         return [job for job in self.jobs if job not in self.gone]
+
+    def step(self, message: Stepped, now: float) -> None:
+        """Note in the parent that the child said something of a step: the next one may take as long again."""
+        if message.job == self.work.first.id:
+            self.alive_at = now
 
     def leave_out(self, revoked: Collection[Held], now: float) -> None:
         """Mark the jobs of the child's launch that the parent no longer wants: canceled, or past their deadline."""
@@ -60,7 +67,8 @@ class Launch:
         if example_ends is not None:
             until, end = example_ends, LaunchEnd.STUCK
         else:
-            until, end = self.since + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
+            began = max(self.since, self.alive_at)
+            until, end = began + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
             if self.gone:
                 unwanted_since = max(self.since, min(self.gone.values()))
                 grace = unwanted_since + (_COMPANY_SECONDS if live else _UNWANTED_SECONDS)
@@ -73,7 +81,7 @@ class Launch:
         return until, end
 
     def answered(
-        self, answer: Answer, reason: str, kept_off: Callable[[Succeeded | Failed], str | None]
+        self, answer: Answer, reason: str, kept_off: Callable[[Succeeded | Failed | Stopped], str | None]
     ) -> list[Ending]:
         """The worker's endings of a launch that its child answered, with the reason for its batch size.
 
@@ -83,6 +91,9 @@ class Launch:
         for job, outcome in zip(self.jobs, answer.outcomes, strict=True):
             if job in self.overdue:
                 endings.append(Ending(job, how="expired"))
+                continue
+            if isinstance(outcome, Stopped):
+                endings.append(given_back(job, f"its worker stopped after step {outcome.step}"))
                 continue
             if isinstance(outcome, Succeeded) and job.request.together is not None:
                 how = outcome.provenance.model_copy(update={"batch_reason": reason})
@@ -107,7 +118,8 @@ class Launch:
             elif len(self.jobs) > 1:
                 endings.append(Ending(job, how="apart", reason="its launch took too long"))
             else:
-                late = f"an attempt may run {job.request.timeout:g} s, and this one ran longer"
+                what = "a step" if job.request.task else "an attempt"
+                late = f"{what} may run {job.request.timeout:g} s, and this one ran longer"
                 endings.append(Ending(job, Failed(code="timeout", message=late)))
         return endings
 

@@ -21,7 +21,7 @@ from warpdesk_server.workers.parent.probation import GpuProbation
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, FromChild, Lost, Orders, Ready, Starting
 from warpdesk_server.workers.prices import costed, price_of
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Succeeded
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Stopped, Succeeded
 from warpdesk_server.workers.queue.records import Held
 from warpdesk_server.workers.queue.reports import GpuCondition
 from warpdesk_server.workers.settings import WorkerSettings
@@ -63,7 +63,7 @@ class ChildSupervisor:
         self.condition = Condition(
             settings.cool_down_seconds, settings.canary_seconds, settings.canary_deadline_seconds, told_no_gpu
         )
-        self.deaths = 0  # since one answered a job
+        self.deaths = 0  # since one answered a job, or kept a checkpoint
         self.last_fault: str | None = None
         self.dollars_per_hour: float | None = None  # the price of the device, also while the GPU is left alone
         self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
@@ -199,6 +199,7 @@ class ChildSupervisor:
                     attempt=job.attempt,
                     claim=job.token,
                     attached=job.attached,
+                    checkpoint=job.checkpoint,
                     key=keys[job.id].hex() if job.id in keys else None,
                 )
                 for job in jobs
@@ -309,7 +310,7 @@ class ChildSupervisor:
                 return f"the example {failure.trial} cost the GPU: {why}"
         return None
 
-    def kept_off(self, work: Assignment, answer: Answer, outcome: Succeeded | Failed) -> str | None:
+    def kept_off(self, work: Assignment, answer: Answer, outcome: Succeeded | Failed | Stopped) -> str | None:
         """Why the supervisor's child computed an answer on the CPU that was wanted from the GPU: the kind of reason.
 
         None for other answers.

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
@@ -22,7 +23,7 @@ from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.blocking_pop import BlockingPop
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.claims import Claims
-from warpdesk_server.workers.parent.companion import Companion, patience
+from warpdesk_server.workers.parent.companion import Companion
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
@@ -31,7 +32,7 @@ from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StopRe
 from warpdesk_server.workers.parent.rq_presence import RqPresence
 from warpdesk_server.workers.parent.stopping import StopRequest, WakePipe
 from warpdesk_server.workers.parent.supervisor import ChildSupervisor
-from warpdesk_server.workers.pipe import Answer, Lost, Progressed, send
+from warpdesk_server.workers.pipe import Answer, Lost, Progressed, Stepped, StopTask, send
 from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -69,9 +70,10 @@ class Worker:
         self._started_at = time.time()
         self._suspension_seen_at = 0.0
         self._others_have_gpu = False
-        self._companion = Companion(settings) if settings.takes == "both" else None
-        self._companion_wanted = False
-        self._long_work_since: float | None = None  # since when jobs wait that its companion would take
+        self._companions = (
+            [Companion(settings, "long"), Companion(settings, "tasks")] if settings.takes == "both" else []
+        )
+        self._pausing: frozenset[Held] = frozenset()  # tasks that their owners pause
         self.undelivered = False
         operations = settings.catalogue()
         self._store = open_store(settings)
@@ -105,8 +107,9 @@ class Worker:
                     self._wait_while_suspended()
                     self._supervisor.await_ready()
                 self._supervisor.look_after_gpu()
-                if self._companion is not None and not self._companion.runs and self._companion_wanted:
-                    self._companion.start()
+                for companion in self._companions:
+                    if not companion.runs and companion.wanted:
+                        companion.start()
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
                     if self._stop.requested or not self._child.ready:
                         continue
@@ -126,14 +129,14 @@ class Worker:
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         again = self._stop.signaled
         self._stop.on_signal(signum, frame)
-        if self._companion is not None:
-            self._companion.stop(again=again)
+        for companion in self._companions:
+            companion.stop(again=again)
 
     def _on_limit(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler's arguments)
-        """Stop the worker and its companion after WARPDESK_MAX_SECONDS (`workers.parent.main.run`)."""
+        """Stop the worker and its companions after WARPDESK_MAX_SECONDS (`workers.parent.main.run`)."""
         self._stop.drain()
-        if self._companion is not None:
-            self._companion.stop()
+        for companion in self._companions:
+            companion.stop()
 
     def _claim(self, **only: Any) -> Claim:
         takes = "quick" if self.settings.takes == "both" else self.settings.takes
@@ -174,7 +177,7 @@ class Worker:
         If one was handed over in the last moment, it is run.
         """
         now, longest = time.monotonic(), self.settings.idle_exit_seconds
-        working_beside = self._companion is not None and (self._companion.runs or self._long_work_since is not None)
+        working_beside = any(each.runs or each.waited_for_since is not None for each in self._companions)
         if self._idle_since is None or self._child.warm_up is not None or working_beside:
             self._idle_since = now
         if longest is None or now - self._idle_since < longest:
@@ -289,8 +292,8 @@ class Worker:
     def _tear_down(self) -> None:
         backoff = self._stop.backoff
         backoff.end_by = time.monotonic() + 3 if backoff.end_by is None else backoff.end_by
-        if self._companion is not None:
-            self._companion.stop()
+        for companion in self._companions:
+            companion.stop()
         self._heartbeat.stop()
         self._supervisor.end()
         self._pop.close()
@@ -300,8 +303,9 @@ class Worker:
             self._heartbeat.join(timeout=2)
             self._jobs.unregister(self.name)
         finally:
-            if self._companion is not None and not self._companion.end(backoff.end_by - time.monotonic()):
-                self.undelivered = True  # its job may run on as long as one here
+            for companion in self._companions:
+                if not companion.end(backoff.end_by - time.monotonic()):
+                    self.undelivered = True  # its job may run on as long as one here
 
     # What the children ask.
 
@@ -334,33 +338,30 @@ class Worker:
         self._revoked.update(jobs)
         self._wake.wake()
 
+    def pause_tasks(self, jobs: Collection[Held]) -> None:
+        self._pausing = frozenset(jobs)
+        self._wake.wake()
+
     def look_around(self, queue: JobQueue) -> None:
         others = [report for report in queue.workers() if report.name != self.name]
-        kind: Kind = "long-gpu" if self.settings.takes == "long" else "gpu"
+        kinds: dict[str, Kind] = {"long": "long-gpu", "tasks": "task-gpu"}
+        kind = kinds.get(self.settings.takes, "gpu")
         started_this = socket.gethostname(), os.getppid()  # what that takes of this kind, it takes by this one
         self._others_have_gpu = any(
             kind in report.kinds for report in others if (report.host, report.pid) != started_this
         )
-        if self._companion is not None:
-            self._look_for_long_work(queue, others)
-
-    def _look_for_long_work(self, queue: JobQueue, others: Sequence[WorkerReport]) -> None:
-        """Decide at a heartbeat whether the worker starts a companion: long jobs wait, and nobody else takes them."""
-        elsewhere = any("long-gpu" in report.kinds for report in others)
+        if not self._companions:
+            return
+        elsewhere = {kind for report in others for kind in report.kinds}
         waiting = {
             kind
             for kind in queue.waiting_long_work()
-            if self._supervisor.use_gpu or not elsewhere or not kind.endswith("gpu")
+            if self._supervisor.use_gpu or kind not in elsewhere or not kind.endswith("gpu")
         }
-        now = time.monotonic()
-        if not waiting:
-            self._companion_wanted, self._long_work_since = False, None
-            return
-        if self._long_work_since is None:
-            self._long_work_since = now
-        self._companion_wanted = now - self._long_work_since >= patience(self.name, waiting, others)
-        if self._companion_wanted:
-            self._wake.wake()
+        for companion in self._companions:
+            companion.look(self.name, waiting, others)
+            if companion.wanted:
+                self._wake.wake()
 
     def report(self) -> WorkerReport:
         state: WorkerState
@@ -385,7 +386,8 @@ class Worker:
             dollars_per_hour=self._supervisor.dollars_per_hour,
             warm_up=self._child.warm_up,
             takes=self.settings.takes,
-            long_fault=None if self._companion is None else self._companion.fault,
+            long_fault=next((each.fault for each in self._companions if each.takes == "long"), None),
+            task_fault=next((each.fault for each in self._companions if each.takes == "tasks"), None),
             started_by=os.getppid(),
         )
 
@@ -415,6 +417,8 @@ class Worker:
             launch.leave_out(self._revoked, now)
             if self._kill_wanted:
                 return LaunchEnd.DIED  # RQ's kill-horse command
+            if self._stop.requested or self._pausing.intersection(launch.jobs):
+                self._ask_to_stop(launch)
             trial_left = self._child.trial_left
             until, end = launch.limit(self._stop.ends_at, None if trial_left is None else now + trial_left)
             left = until - now
@@ -430,7 +434,12 @@ class Worker:
                     return LaunchEnd.DIED
                 if isinstance(message, Answer):
                     return message
-                if isinstance(message, Progressed):
+                if isinstance(message, Stepped):
+                    launch.step(message, time.monotonic())
+                    if message.checkpoint:
+                        self._supervisor.deaths = 0  # the next child need not wait
+                    self._heartbeat.step(launch.jobs[0], message)
+                elif isinstance(message, Progressed):
                     self._heartbeat.progress(message.job, launch.jobs[0].attempt, message.done)
                 elif isinstance(message, Lost):
                     return LaunchEnd.DIED
@@ -439,11 +448,20 @@ class Worker:
             elif not ready and end is not None and not (end is LaunchEnd.HUNG and (self._child.canary_left or 0.0) > 0):
                 return end
 
+    def _ask_to_stop(self, launch: Launch) -> None:
+        """Have the worker's child stop the task that it runs, after a step, with its state in a checkpoint."""
+        if launch.asked_to_stop or not launch.work.first.task:
+            return
+        launch.asked_to_stop = True
+        with suppress(OSError):  # it has ended, as its pipe is about to tell
+            send(self._child.pipe, StopTask(job=launch.work.first.id))
+
     def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
         """End the jobs that the worker's child answered, and claim the next ones in the same round trip to Redis.
 
         It claims none if the worker may take no more.
         """
+        self._heartbeat.send_steps(self._jobs)  # before the attempt ends
         then = None
         if not self._stop.requested and self._child.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
@@ -468,6 +486,7 @@ class Worker:
 
         Its jobs end or go back to the queue before the child is replaced.
         """
+        self._heartbeat.send_steps(self._jobs)
         if end is LaunchEnd.DIED:
             self._died(launch)
         elif end in (LaunchEnd.HUNG, LaunchEnd.STUCK):  # before a job began: no strike against it

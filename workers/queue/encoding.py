@@ -78,5 +78,7 @@ def job_record(request: JobRequest, fields: dict[str, str]) -> JobRecord:
         dead="dead" in fields,
         error=Failed.model_validate_json(fields["error"]) if "error" in fields else None,
         provenance=provenance,
+        step=int(fields["step"]) if "step" in fields else None,
+        pausing="pausing" in fields,
         claim=fields.get("claim", ""),
     )

@@ -6,7 +6,7 @@ after a lost reply, changes nothing and has the same answer.
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import ceil, nan
 from typing import Any, cast
@@ -42,6 +42,8 @@ from warpdesk_server.workers.queue.records import (
     QueueFull,
     QuotaReached,
     Reaped,
+    Renewed,
+    TasksReached,
 )
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.queue.view import QueueView
@@ -78,7 +80,7 @@ class JobQueue(QueueView):
 
         `attached` has the request's attached inputs (`AttachedInputs` as JSON), kept until the job has ended. `same` is
         a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
-        QuotaReached, KeyReused or InputsGone, and then has changed nothing.
+        QuotaReached, TasksReached, KeyReused or InputsGone, and then has changed nothing.
         """
         together, text = request.together, request.model_dump_json()
         outcome, *details = self._eval(
@@ -105,6 +107,7 @@ class JobQueue(QueueView):
             int(bounds is not None and bounds.shared),
             utcformat(now()),
             attached,
+            "" if not request.task or bounds is None or bounds.tasks is None else bounds.tasks,
             *self._for_rq(request),
         )
         match outcome:
@@ -118,6 +121,8 @@ class JobQueue(QueueView):
                 raise QueueFull(int(details[0]))
             case b"quota":
                 raise QuotaReached(*map(int, details))
+            case b"tasks":
+                raise TasksReached(int(details[0]))
         raise InputsGone(*(array.decode() for array in details))
 
     def sign_older(self, owners: Iterable[str]) -> None:
@@ -147,7 +152,22 @@ class JobQueue(QueueView):
         no worker may write. Raises KeyError for a job that does not exist.
         """
         closing = self._signed.signs and not by_worker
-        state = self._eval(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
+        return self._moved(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
+
+    def pause(self, job_id: str) -> State:
+        """Pause a task in Redis and answer its state.
+
+        One that runs is paused by its worker after a step, and is "running" until then; a final state stays. Raises
+        KeyError for a job that does not exist.
+        """
+        return self._moved(scripts.PAUSE, job_id)
+
+    def resume(self, job_id: str) -> State:
+        """Queue a paused task in Redis again and answer its state. Raises KeyError for a job that does not exist."""
+        return self._moved(scripts.RESUME, job_id)
+
+    def _moved(self, script: str, job_id: str) -> State:
+        state = self._eval(script, job_id)
         if state is None:
             raise KeyError(job_id)
         return State(state.decode())
@@ -217,14 +237,12 @@ class JobQueue(QueueView):
         answer = json.loads(message)
         return self._batch(answer["batch"], claim) if answer["token"] == claim.digest else None
 
-    def renew(self, held: Sequence[Held]) -> list[Held]:
-        """Renew the leases of claims in Redis, and answer the attempts that are no longer the worker's.
-
-        These were canceled, have expired, or were taken over.
-        """
+    def renew(self, held: Sequence[Held]) -> Renewed:
+        """Renew the leases of claims in Redis, and answer which are lost: canceled, expired, or taken over."""
         fences = [part for job in held for part in job.fence]
         kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *fences)
-        return [job for job, still in zip(held, kept, strict=True) if not still]
+        lost = [job for job, still in zip(held, kept, strict=True) if not still]
+        return Renewed(lost, [job for job, still in zip(held, kept, strict=True) if still == 2])
 
     def finish(
         self,
@@ -253,6 +271,23 @@ class JobQueue(QueueView):
     def progress(self, job_id: str, attempt: int, done: float) -> None:
         """Note in the job record how far a running job is, from 0 to 1. Nothing happens when the attempt is stale."""
         self._eval(scripts.PROGRESS, job_id, attempt, repr(round(done, 4)))
+
+    def step(
+        self,
+        held: Held,
+        step: int,
+        done: float | None = None,
+        values: Mapping[str, float | None] | None = None,
+        checkpoint: str = "",
+        again: str = "",
+    ) -> bool:
+        """Note in Redis what a running task reports of a step, and the checkpoint that has its state if one was kept.
+
+        `again` says why the task began again with its first step. False when the attempt is stale.
+        """
+        share = "" if done is None else repr(round(done, 4))
+        numbers = "" if values is None else json.dumps(values, allow_nan=False)
+        return bool(self._eval(scripts.STEP, *held.fence, step, share, numbers, checkpoint, again))
 
     def reap(
         self,
@@ -317,13 +352,14 @@ class JobQueue(QueueView):
         ahead = time.monotonic() - float(at)  # of Redis' clock
         held, odd = list[Held](), list[tuple[str | int, ...]]()
         for job in jobs:
-            (job_id, text, mac), (attempt, strikes, submitted, started, *attached) = texts(job[:3]), job[3:]
+            (job_id, text, mac), (attempt, strikes, submitted, started, *more) = texts(job[:3]), job[3:]
             request = self._signed.request(job_id, text, mac)
             if request is None:
                 odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
                 continue
             times = float(submitted or nan), float(started or nan)
-            held.append(Held(request, attempt, strikes, ahead, *times, claim.token, "".join(texts(attached))))
+            attached, checkpoint = (*texts(more), "", "")[:2]
+            held.append(Held(request, attempt, strikes, ahead, *times, claim.token, attached, checkpoint))
         if odd:  # the next claim would find the same
             self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
         return Batch(tuple(held), texts([reason])[0]) if held else None

@@ -8,8 +8,11 @@ lane, an owner, a worker or a job exist while they hold something.
                                                 result and a day more, or a week as a dead letter
     warpdesk:events:<id>              stream    the job's events: entry "<number>-0", field "event", an Event as JSON;
                                                 as long as the record
+    warpdesk:progress:<id>            stream    what a task reported: entry "<step>-0", fields "at" and "values"; as
+                                                long as the record
     warpdesk:jobs:<owner>             zset      the ids of an owner's jobs, all scores 0: in time order, being UUIDv7
     warpdesk:live:<owner>             set       the ids of an owner's queued and running jobs
+    warpdesk:tasks:<owner>            set       the ids of an owner's live tasks
     warpdesk:uses:<owner>:<array>     set       the ids of live jobs and dead letters that read an array
     warpdesk:idempotency:<owner>:<key>  string  fingerprint of the request and job id; a day
     warpdesk:same:<owner>:<digest>    string    the live job that computes for identical ones
@@ -64,8 +67,10 @@ DAY_SECONDS = 24 * 3600
 
 JOB = "warpdesk:job:"
 EVENTS_OF = "warpdesk:events:"
+PROGRESS_OF = "warpdesk:progress:"
 JOBS_OF = "warpdesk:jobs:"
 LIVE = "warpdesk:live:"
+TASKS_OF = "warpdesk:tasks:"
 USES = "warpdesk:uses:"
 IDEMPOTENCY = "warpdesk:idempotency:"
 IDEMPOTENCY_SECONDS = DAY_SECONDS
@@ -130,6 +135,10 @@ def job_key(job_id: str) -> str:
 
 def events_key(job_id: str) -> str:
     return f"{EVENTS_OF}{job_id}"
+
+
+def progress_key(job_id: str) -> str:
+    return f"{PROGRESS_OF}{job_id}"
 
 
 def owner_key(owner: str) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -12,13 +12,20 @@ from warpdesk_server.kernels.array import ArrayInfo
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
 # Kinds of work, which workers take: quick jobs on any device, those that need a GPU, the same of quick jobs with inputs
-# in their records, and long ones. The release before takes the first two alone.
-Kind = Literal["any", "gpu", "attached", "attached-gpu", "long", "long-gpu"]
+# in their records, long ones, and tasks. The release before takes the first six alone.
+Kind = Literal["any", "gpu", "attached", "attached-gpu", "long", "long-gpu", "task", "task-gpu"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-QUICK, LONG = KINDS[:4], KINDS[4:]
+QUICK, LONG, OF_TASKS = KINDS[:4], KINDS[4:6], KINDS[6:]
 # The kinds that a worker takes, by the name of what it takes (`workers.settings.Takes`, which says what each means).
 # The release before named nothing.
-_TAKEN: Mapping[str, tuple[Kind, ...]] = {"both": KINDS, "all": KINDS, "quick": QUICK, "long": LONG, "": KINDS[:2]}
+_TAKEN: Mapping[str, tuple[Kind, ...]] = {
+    "both": KINDS,
+    "all": (*QUICK, *LONG),
+    "quick": QUICK,
+    "long": LONG,
+    "tasks": OF_TASKS,
+    "": KINDS[:2],
+}
 
 
 def kinds_taken(takes: str, *, gpu: bool) -> list[Kind]:
@@ -69,9 +76,12 @@ class JobRequest(Message):
     priority: Priority = "batch"
     seed: int | None = None
     deadline: float | None = None  # Unix seconds
-    timeout: float  # seconds a single attempt may run
+    timeout: float  # seconds a single attempt may run; of a task, a single step
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
+    task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
+    checkpoint_bytes: int = 0  # of a task: the most that a checkpoint may take
+    seconds: float | None = None  # of a task: the most that all its steps may take together
     long: bool = False  # takes long, and a worker that also takes long jobs is there: `app.jobs.admission`
     private: bool = False  # has private random words, which its times would leak, or secret inputs, which are not kept
     together: Together | None = None  # None: always alone
@@ -82,7 +92,7 @@ class JobRequest(Message):
     @property
     def lane(self) -> str:
         """The lane of the queue in which the job waits, by its priority and the kind of work it is."""
-        own = ["long"] if self.long else ["attached"] if self.attached else []
+        own = ["task"] if self.task else ["long"] if self.long else ["attached"] if self.attached else []
         return "-".join([self.priority, *own, *["gpu"] * (self.backend == "gpu")])
 
     @property
@@ -112,11 +122,21 @@ class Event(Message):
     at: float  # Unix seconds by Redis' clock
     attempt: int
     progress: float | None = None  # of "progress"
-    reason: str | None = None  # of "queued": why it is queued again
+    reason: str | None = None  # of "queued": why it is queued again; of a task's "progress": why it began again
+    step: int | None = None  # of a task's "progress"
+    values: dict[str, float | None] | None = None  # of a task's "progress": what it reports of the step
 
     @property
     def final(self) -> bool:
-        return self.event not in ("queued", "running", "progress")
+        return self.event not in ("queued", "running", "progress", "paused")
+
+
+class ReportedStep(NamedTuple):
+    """What a task reported of a step; `at` is in Unix seconds by Redis' clock. NaN and infinities are None."""
+
+    step: int
+    at: float
+    values: dict[str, float | None]
 
 
 class Provenance(PublicProvenance):
@@ -168,6 +188,13 @@ class AttachedInput(Message):
 
     shape: tuple[int, ...]
     data: str = Field(repr=False)
+
+
+class Stopped(Message):
+    """The outcome of a task's attempt that stopped after a step, whose state is in a checkpoint."""
+
+    kind: Literal["stopped"] = "stopped"
+    step: int
 
 
 AttachedInputs = TypeAdapter(dict[str, AttachedInput])

@@ -51,6 +51,14 @@ class QuotaReached(Exception):
         self.free = free
 
 
+class TasksReached(Exception):
+    """Raised on enqueueing if the owner has as many live tasks in the queue as it may have."""
+
+    def __init__(self, live: int) -> None:
+        super().__init__(f"{live} tasks of the owner are live")
+        self.live = live
+
+
 class KeyReused(Exception):
     """Raised on enqueueing if the idempotency key belongs to a job of a different request."""
 
@@ -86,6 +94,7 @@ class Bounds:
     waiting: int
     of_owner: int
     shared: bool = False
+    tasks: int | None = None  # the most live tasks of an owner, None for no limit
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,8 @@ class JobRecord:
     dead: bool = False  # a dead letter: given up, and kept for an operator to look at and run again
     error: Failed | None = None
     provenance: Provenance | None = None
+    step: int | None = None  # of a task: the last one whose state is in a checkpoint
+    pausing: bool = False  # its owner pauses the task, and its worker has not done so yet
     closed: bool = False  # the API canceled or erased it, or it is past its deadline; set by `JobQueue.checked` alone
     claim: str = ""  # the latest claimed attempt, and the digest of that claim's token
 
@@ -136,6 +147,7 @@ class Held:
     started_at: float = field(default=nan, compare=False)
     token: str = field(default="", compare=False, repr=False)  # of its claim
     attached: str = field(default="", compare=False, repr=False)  # its attached inputs, as JSON
+    checkpoint: str = field(default="", compare=False)  # of a task: the name of its latest checkpoint
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +186,13 @@ class Follower(NamedTuple):
     started_at: float  # of the identical one
 
 
+class Renewed(NamedTuple):
+    """Redis' answer to a renewal: attempts that are no longer the worker's, and those whose tasks it shall pause."""
+
+    lost: list[Held]
+    pausing: list[Held]
+
+
 class Finished(NamedTuple):
     """Redis' answer to finish: how each attempt ended, the batch claimed with it, the time by its clock, followers."""
 
@@ -197,7 +216,7 @@ class Claim:
     worker: str
     process: str = ""  # workers.process.identity of the worker
     gpu: bool = False  # also those that insist on a GPU
-    takes: Literal["all", "quick", "long"] = "all"
+    takes: Literal["all", "quick", "long", "tasks"] = "all"
     waits: bool = False
     only: str = ""
     items: int = 0

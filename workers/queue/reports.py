@@ -243,6 +243,7 @@ class WorkerReport(Message):
     dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices
     warm_up: WarmUp | None = None  # None once every example was tried. On the CPU jobs are computed meanwhile
     long_fault: str | None = None  # why its companion for long jobs does not run
+    task_fault: str | None = None  # the same of its companion for tasks
     started_by: int = 0  # process on its host; where that is another worker's, the two share a device
     takes: str = ""  # which jobs: `workers.settings.Takes`. The release before wrote none, and took no long ones
 
@@ -253,7 +254,7 @@ class WorkerReport(Message):
 
     @property
     def serves_quick_jobs(self) -> bool:
-        return self.takes != "long"
+        return self.takes not in ("long", "tasks")
 
     @property
     def kinds(self) -> list[Kind]:

@@ -21,7 +21,7 @@ from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import numbers
 from warpdesk_server.workers.queue.encoding import text_fields
 from warpdesk_server.workers.queue.lua import evaluate
-from warpdesk_server.workers.queue.protocol import KINDS, LONG, PRIORITIES, Event, Kind
+from warpdesk_server.workers.queue.protocol import KINDS, LONG, OF_TASKS, PRIORITIES, Event, Kind, ReportedStep
 from warpdesk_server.workers.queue.records import Backlog, JobRecord
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.queue.signatures import SignedRecords
@@ -130,6 +130,14 @@ class QueueView:
         entries = cast(list[Any], self._redis.xrange(keys.events_key(job_id), min=f"({after}-0"))
         return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
 
+    def reported_steps(self, job_id: str, after: int, limit: int) -> list[ReportedStep]:
+        """What a task reported in Redis of its steps after that one, in their order, at most `limit` of them."""
+        entries = self._redis.xrange(keys.progress_key(job_id), min=f"({after}-0", count=limit)
+        return [
+            ReportedStep(int(entry.partition(b"-")[0]), float(fields[b"at"]), json.loads(fields[b"values"]))
+            for entry, fields in cast(list[Any], entries)
+        ]
+
     def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
         """The dead letters in Redis of every owner, the latest first, from behind the id `before`."""
         start = 0
@@ -159,11 +167,12 @@ class QueueView:
         return counts
 
     def waiting_long_work(self) -> frozenset[Kind]:
-        """The kinds of jobs that take long of which Redis has any that wait for a worker."""
+        """The kinds of jobs that take long, tasks among them, of which Redis has any that wait for a worker."""
+        kinds = (*LONG, *OF_TASKS)
         with self._redis.pipeline(transaction=False) as pipe:
-            for kind in LONG:
+            for kind in kinds:
                 pipe.exists(*(f"{keys.RING}{priority}-{kind}" for priority in PRIORITIES))
-            return frozenset(kind for kind, some in zip(LONG, pipe.execute(), strict=True) if some)
+            return frozenset(kind for kind, some in zip(kinds, pipe.execute(), strict=True) if some)
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:
         """The backlog of each priority in Redis, and the number of dead letters.
@@ -224,7 +233,7 @@ class QueueView:
         return text_fields(cast(dict[bytes, bytes], self._redis.hgetall(keys.job_key(job_id))))
 
     def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
-        if fields.get("state") == State.QUEUED and "deadline" in fields:
+        if fields.get("state") in (State.QUEUED, State.PAUSED) and "deadline" in fields:
             self._eval(scripts.EXPIRE_IF_OVERDUE, job_id)
             fields = self._fields(job_id)
         return self._signed.record(job_id, fields)

@@ -1,15 +1,16 @@
 """The interfaces of a store: arrays of owners, and results of attempts."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.store.checkpoints import Write
 from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.npy_writer import Scratch
 from warpdesk_server.workers.store.rows import Rows
@@ -91,6 +92,18 @@ class WorkerStore(Protocol):
     def delete_result(self, name: str, token: str = "") -> None:
         """Delete an attempt's result from the store. A store behind the API deletes it if `token` is its claim's, and
         else sweeps it later."""
+
+    def keep_checkpoint(self, job_id: str, name: str, write: Write, most: int, token: str) -> None:
+        """Store what `write` writes as a checkpoint of a task (`workers.store.checkpoints`), on the disk before this
+        returns. Raises OSError, with EFBIG if it has more than `most` bytes, and with ESTALE if `token` is not that of
+        the claim of the attempt that runs, where the store can tell."""
+
+    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:
+        """The stored checkpoint of that name, for the attempt that resumes it, and then earlier ones as far as they are
+        there: for whoever finds the first damaged."""
+
+    def delete_checkpoints(self, job_id: str) -> None:
+        """Delete a job's checkpoints from the store. A store behind the API leaves that to the API."""
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         """Delete from the store the secret input arrays of a finished job, which no live job reads."""
@@ -180,6 +193,9 @@ class Store(WorkerStore, Protocol):
 
     def unended(self) -> Sequence[str]:
         """The ids of jobs with reserved room in the store that were not recorded as ended."""
+
+    def checkpointed(self) -> Sequence[str]:
+        """The ids of jobs that have checkpoints in the store."""
 
     def sync(self) -> None:
         """Exchange the counts of stored bytes with other processes; call it every second."""

@@ -9,6 +9,7 @@ root/                       0700
                             or at the time that is written in it, whichever is later
   uploads/                  arrays on their way in
   ahead/                    directories made for results that are yet to come
+  checkpoints/<job>/        <attempt>.<step>: the state of a task after a step
   rows/                     matrices whose rows arrive one by one
   usage/                    how many bytes each owner stores: usage.py
   results/<job>.<attempt>/  result.json and one .npy file per array output
@@ -20,14 +21,16 @@ import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.settings import Durability
 from warpdesk_server.workers.store import maintenance
 from warpdesk_server.workers.store.arrays import ArrayFiles
+from warpdesk_server.workers.store.checkpoints import CheckpointFiles, Write
 from warpdesk_server.workers.store.disk import force_directories, free, reserve
 from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.protocol import StoredArray, attempt_of, result_name
@@ -67,6 +70,7 @@ class SpoolStore(ArrayFiles):
             kept_free=reserve(root) if kept_free is None else kept_free,
             usage=None if quota is None else Usage(root / "usage", quota),
         )
+        self._checkpoints = CheckpointFiles(root / "checkpoints", forced=self.forced)
         self._ended: deque[tuple[Mapping[str, str | None], bool]] = deque()
 
     def at_hand(
@@ -80,6 +84,19 @@ class SpoolStore(ArrayFiles):
     def mac_of(self, text: str) -> str:
         """A MAC of a job's record: a digest of its text under a key of the store's secret that has no other use."""
         return self._keys.mac_of(text)
+
+    def keep_checkpoint(self, job_id: str, name: str, write: Write, most: int, token: str) -> None:  # noqa: ARG002
+        self.require_room(most)
+        self._checkpoints.keep(job_id, name, write, most)
+
+    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:  # noqa: ARG002
+        return self._checkpoints.open(job_id, name)
+
+    def delete_checkpoints(self, job_id: str) -> None:
+        self._checkpoints.delete(job_id)
+
+    def checkpointed(self) -> Sequence[str]:
+        return self._checkpoints.jobs()
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         for array_id in array_ids:
@@ -125,10 +142,12 @@ class SpoolStore(ArrayFiles):
     def sync(self) -> None:
         if self._usage is None:
             return
-        sizes = dict[str, int | None]()
+        sizes, checkpointed = dict[str, int | None](), frozenset(self._checkpoints.jobs())
         for _ in range(len(self._ended)):
             results, measured = self._ended.popleft()
             for job_id, name in results.items():
+                if job_id in checkpointed:
+                    self._checkpoints.delete(job_id)
                 sizes[job_id] = 0 if name is None else maintenance.taken(self.result(name)) if measured else None
         self._usage.end_jobs(sizes)
         self._usage.sync()

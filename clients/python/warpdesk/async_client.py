@@ -39,6 +39,7 @@ from warpdesk.models import (
     NewBudget,
     OperationDescription,
     Priority,
+    TaskStep,
 )
 
 
@@ -179,6 +180,22 @@ class AsyncClient(AsyncOperations):
         """Ask the service to cancel a queued or running job, and return its state after that. A job that has ended is
         not changed."""
         return self._own(await self._send(self._exchange.cancel(job)))
+
+    async def pause(self, job: AnyJob) -> AsyncJob:
+        """Ask the service to pause a task, and return its state after that: `paused`, or `running` until the step that
+        it is in has ended.
+
+        Raises RequestRefused for a job that is no task.
+        """
+        return self._own(await self._send(self._exchange.pause(job)))
+
+    async def resume(self, job: AnyJob) -> AsyncJob:
+        """Ask the service to go on with a paused task from its latest checkpoint, and return its state after that."""
+        return self._own(await self._send(self._exchange.resume(job)))
+
+    async def steps(self, job: AnyJob, after: int = 0) -> Sequence[TaskStep]:
+        """Fetch from the service the numbers that a task has reported of its steps after that one, oldest first."""
+        return await self._send(self._exchange.steps(job, after))
 
     async def delete(self, job: AnyJob) -> None:
         """Ask the service to erase a job's inputs and result. A queued or running job is canceled first."""

@@ -57,6 +57,7 @@ from warpdesk.models import (
     NewBudget,
     OperationDescription,
     Priority,
+    TaskStep,
 )
 from warpdesk.operations import Operations
 from warpdesk.progress import ProgressBar
@@ -233,6 +234,22 @@ class Client(Operations):
         """Ask the service to cancel a queued or running job, and return its state after that. A job that has ended is
         not changed."""
         return self._own(self._send(self._exchange.cancel(job)))
+
+    def pause(self, job: AnyJob) -> Job:
+        """Ask the service to pause a task, and return its state after that: `paused`, or `running` until the step that
+        it is in has ended.
+
+        Raises RequestRefused for a job that is no task.
+        """
+        return self._own(self._send(self._exchange.pause(job)))
+
+    def resume(self, job: AnyJob) -> Job:
+        """Ask the service to go on with a paused task from its latest checkpoint, and return its state after that."""
+        return self._own(self._send(self._exchange.resume(job)))
+
+    def steps(self, job: AnyJob, after: int = 0) -> Sequence[TaskStep]:
+        """Fetch from the service the numbers that a task has reported of its steps after that one, oldest first."""
+        return self._send(self._exchange.steps(job, after))
 
     def delete(self, job: AnyJob) -> None:
         """Ask the service to erase a job's inputs and result. A queued or running job is canceled first."""

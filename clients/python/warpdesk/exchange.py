@@ -44,6 +44,8 @@ from warpdesk.models import (
     Provenance,
     Reply,
     State,
+    TaskProgress,
+    TaskStep,
 )
 from warpdesk.models import Result as ResultBody
 
@@ -191,6 +193,22 @@ class Exchange:
 
     def cancel(self, job: AnyJob) -> Steps[Job]:
         return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/cancel"))
+
+    def pause(self, job: AnyJob) -> Steps[Job]:
+        return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/pause"))
+
+    def resume(self, job: AnyJob) -> Steps[Job]:
+        return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/resume"))
+
+    def steps(self, job: AnyJob, after: int) -> Steps[list[TaskStep]]:
+        """Fetch all that a task has reported of the steps after that one, page by page."""
+        found: list[TaskStep] = []
+        place: str | None = f"/v1/jobs/{id_of(job)}/progress?after={after}"
+        while place is not None:
+            page = yield from self._read(TaskProgress, "GET", place)
+            found += page.steps
+            place = page.next
+        return found
 
     def delete(self, job: AnyJob) -> Steps[None]:
         yield from self.ask("DELETE", f"/v1/jobs/{id_of(job)}")

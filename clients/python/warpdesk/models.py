@@ -12,7 +12,7 @@ DType = Literal["float64", "float32", "int64", "int32", "uint64", "uint32", "uin
 DTYPES: tuple[DType, ...] = get_args(DType)
 BackendWish = Literal["auto", "gpu", "cpu"]
 Priority = Literal["realtime", "batch", "research"]
-EventName = Literal["queued", "running", "progress", "succeeded", "failed", "canceled", "expired"]
+EventName = Literal["queued", "running", "progress", "paused", "succeeded", "failed", "canceled", "expired"]
 Accountant = Literal["pure", "approx", "zcdp"]
 Neighbouring = Literal["add_remove", "replace_one"]
 
@@ -66,6 +66,7 @@ class Array(Reply):
 class State(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
+    PAUSED = "paused"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELED = "canceled"
@@ -73,7 +74,7 @@ class State(StrEnum):
 
     @property
     def final(self) -> bool:
-        return self not in (State.QUEUED, State.RUNNING)
+        return self not in (State.QUEUED, State.RUNNING, State.PAUSED)
 
 
 class ChargeRef(Reply):
@@ -105,6 +106,7 @@ class PublicProvenance(Reply):
     energy_joules: float | None = None  # of the GPU, this job's share of its launch; None where nobody can tell
     cost_dollars: float | None = None  # the same share of the launch's seconds at the device's price, if it has one
     charge: ChargeRef | None = None  # what the release was charged to
+    resumed_from: int | None = None  # of a task: the step whose checkpoint its last attempt went on from
 
 
 class Provenance(PublicProvenance):
@@ -160,6 +162,7 @@ class JobDescription(Reply):
     ]
     queue_position: Annotated[int | None, Field(description="The key's jobs ahead of it; null once it is not queued")]
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
+    step: Annotated[int | None, Field(description="Of a task: the last step whose state is in a checkpoint")] = None
     submitted_at: datetime
     started_at: Annotated[datetime | None, Field(description="Not told of `private` operations")]
     ended_at: Annotated[datetime | None, Field(description="Of `private` operations rounded up to the second")]
@@ -198,7 +201,34 @@ class JobEvent(Reply):
     at: Annotated[datetime, Field(description="Of `private` operations rounded up to the second")]
     attempt: int
     progress: Annotated[float | None, Field(description="Of `progress`: the fraction done")]
-    reason: Annotated[str | None, Field(description="Of `queued`: why it waits again; null the first time")]
+    reason: Annotated[
+        str | None,
+        Field(
+            description="Of `queued`: why it waits again; null the first time. Of a task's `progress`: why it restarts"
+        ),
+    ]
+    step: Annotated[int | None, Field(description="Of a task's `progress`: its step, counted from 1")] = None
+    values: Annotated[
+        dict[str, float | None] | None, Field(description="Of a task's `progress`: the numbers that it reports")
+    ] = None
+
+
+class TaskStep(Reply):
+    """What a task reported of a step, such as a loss. NaN and infinities are null."""
+
+    step: Annotated[int, Field(description="Counted from 1")]
+    at: datetime
+    values: dict[str, float | None]
+
+
+class TaskProgress(Reply):
+    """What a task has reported of its steps."""
+
+    job: str
+    done: Annotated[float | None, Field(description="Fraction done, where the task reports one")]
+    checkpoint: Annotated[int | None, Field(description="The last step whose state is kept: it goes on after it")]
+    steps: list[TaskStep]
+    next: Annotated[str | None, Field(description="URL of the next, later page")]
 
 
 class InputDescription(Reply):

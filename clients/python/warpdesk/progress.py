@@ -81,7 +81,9 @@ def line(event: JobEvent, before: int | None, seconds: float) -> str:
     """The text of the client's progress line: the job's state in a few words."""
     if event.event == "progress" and event.progress is not None:
         done = round(WIDTH * event.progress)
-        phase = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %"
+        phase = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %{_values(event)}"
+    elif event.event == "progress":
+        phase = f"running{_values(event)}"
     elif event.event == "queued":
         places = "" if before is None else ", next of yours" if before == 0 else f", {before} of yours before it"
         reason = "".join(letter for letter in event.reason or "" if letter.isprintable())
@@ -91,3 +93,14 @@ def line(event: JobEvent, before: int | None, seconds: float) -> str:
         phase = event.event
     attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
     return f"{phase}{attempt}, {seconds:.0f} s"
+
+
+def _values(event: JobEvent) -> str:
+    """The step of a task and the numbers that it reports, as the progress line shows them."""
+    if event.step is None:
+        return ""
+    numbers = "".join(
+        f", {''.join(filter(str.isprintable, name))} {'-' if value is None else format(value, '.6g')}"
+        for name, value in (event.values or {}).items()
+    )
+    return f", step {event.step}{numbers}"

@@ -123,6 +123,8 @@ def test_a_stream_tells_what_was_and_what_happens_and_ends_with_the_job(api: Liv
             "attempt": 0 if event.event == "queued" else 1,
             "progress": None,
             "reason": None,
+            "step": None,
+            "values": None,
         }
     record = api.queue.get(job_id)
     assert record is not None

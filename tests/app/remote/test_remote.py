@@ -445,7 +445,7 @@ def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Ho
     for headers in ({}, {CLAIM: forger.token}):
         deleted = host.worker.delete(f"/v1/worker/results/{name}", headers=headers)
         assert deleted.json()["code"] == "result-committed"
-    assert host.api.queue.renew([forger]) == [forger]
+    assert host.api.queue.renew([forger]).lost == [forger]
     assert finish(host.api.queue, forger, succeeded(job)) == "stale"
     assert finish(host.api.queue, job, succeeded(job)) == "done"
     assert host.total(job) == 8.0

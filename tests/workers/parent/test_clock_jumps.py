@@ -63,7 +63,7 @@ def test_no_lease_ends_by_a_jump(queue: JobQueue, recovery: Recovery, clock: Clo
     job = take(queue, process=ELSEWHERE)
     clock.set_ahead(HOUR)
     assert recovery.look(judge_leases=True)
-    assert queue.renew([job]) == []
+    assert queue.renew([job]).lost == []
     assert not recovery.look(judge_leases=True)
     clock.set_ahead(0.0)
     assert recovery.look(judge_leases=True)

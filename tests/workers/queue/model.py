@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, JobRequest
 
-LIVE = ("queued", "running")
+LIVE = ("queued", "running", "paused")
 FINAL = ("succeeded", "failed", "canceled", "expired")
 
 
@@ -22,6 +22,10 @@ class Job:
     state: str = "queued"
     attempt: int = 0
     forgiven: int = 0
+    advanced: int = 0  # the attempt of a task's last new step
+    step: int = 0
+    checkpoint: str = ""
+    pausing: bool = False
     strikes: int = 0
     retries: int = 0
     deadline: float | None = None
@@ -42,6 +46,10 @@ class Job:
     @property
     def owner(self) -> str:
         return self.request.owner
+
+    @property
+    def claims(self) -> int:
+        return self.attempt - max(self.forgiven, self.advanced)
 
     @property
     def live(self) -> bool:
@@ -80,6 +88,9 @@ class Model:
     def live_of(self, owner: str) -> set[str]:
         return {job.id for job in self.jobs.values() if job.live and job.owner == owner}
 
+    def tasks_of(self, owner: str) -> set[str]:
+        return {job_id for job_id in self.live_of(owner) if self.jobs[job_id].request.task}
+
     def readers(self, owner: str, array: str) -> set[str]:
         jobs = (job for job in self.jobs.values() if job.owner == owner and job.keeps_inputs)
         return {job.id for job in jobs if array in job.arrays and not job.erased}
@@ -98,7 +109,7 @@ class Model:
     def claim(self, job: Job, worker: str) -> None:
         job.state, job.worker, job.lapsed = "running", worker, False
         job.attempt += 1
-        if job.attempt - job.forgiven > 1:
+        if job.claims > 1:
             self.count("job_retries_total", "rsi")
 
     def runs(self, job_id: str, attempt: int) -> bool:
@@ -131,11 +142,11 @@ class Model:
             self.settle(follower, "expired" if late else state, result=None if late else result)
 
     def again(self, job: Job, error: str) -> str:
-        if job.strikes >= MAX_STRIKES or job.attempt - job.forgiven >= MAX_ATTEMPTS:
+        if job.strikes >= MAX_STRIKES or job.claims >= MAX_ATTEMPTS:
             job.error = error
             self.settle(job, "failed", dead=True)
             return "dead"
-        job.state = "queued"
+        job.state, job.pausing = "paused" if job.pausing else "queued", False
         return "queued"
 
     def finish(self, job: Job, attempt: int, how: str, result: str, delays: int, error: str) -> str:
@@ -161,21 +172,39 @@ class Model:
             if job.state == "running" and (job.worker in dead or (judge and job.lapsed)):
                 self.count("leases_expired_total")
                 ended[job.id] = self.again(job, "worker-died")
-        late = [job for job in self.jobs.values() if job.overdue and job.state == "queued"]
+        late = [job for job in self.jobs.values() if job.overdue and job.state in ("queued", "paused")]
         for job in sorted(late, key=lambda job: (job.deadline, job.id)):
-            if job.state == "queued":
+            if job.state in ("queued", "paused"):
                 self.settle(job, "expired")
                 ended[job.id] = "gone"
         return ended
 
+    def pause(self, job: Job) -> None:
+        if job.state == "queued":
+            job.state = "paused"
+        elif job.state == "running":
+            job.pausing = True
+
+    def resume(self, job: Job) -> None:
+        if job.state == "paused":
+            job.state = "queued"
+        elif job.state == "running":
+            job.pausing = False
+
+    def kept(self, job: Job, step: int, checkpoint: str) -> None:
+        job.checkpoint = checkpoint
+        if step > job.step:
+            job.step, job.advanced, job.strikes = step, job.attempt, 0
+
     def stop(self, job: Job) -> None:
         if job.live:
-            self.settle(job, "expired" if job.state == "queued" and job.overdue else "canceled")
+            self.settle(job, "expired" if job.state != "running" and job.overdue else "canceled")
 
     def erase(self, job: Job) -> tuple[str | None, set[str]]:
         self.stop(job)
         names = job.result, set() if job.erased else job.arrays
         job.erased, job.dead, job.result = True, False, None
+        job.step, job.checkpoint = 0, ""
         others = (other for other in self.jobs.values() if other.result is not None)
         result = None if names[0] in {other.result for other in others} else names[0]
         return result, {array for array in names[1] if not self.readers(job.owner, array)}
@@ -184,5 +213,5 @@ class Model:
         job.state, job.dead, job.deadline, job.same, job.error = "queued", False, None, "", ""
         self.count("jobs_enqueued_total", job.request.priority, "rsi")
         job.strikes = job.retries = 0
-        job.apart = False
+        job.apart = job.pausing = False
         job.forgiven = job.attempt

@@ -41,7 +41,7 @@ def test_a_job_is_handed_to_who_waits_longest_and_nobody_is_rung_for(queue: JobQ
     assert record is not None
     assert (record.state, record.attempt) == (State.RUNNING, 1)
     assert [event.event for event in queue.events("job_0001")] == ["queued", "running"]
-    assert queue.renew(batch.jobs) == []
+    assert queue.renew(batch.jobs).lost == []
     assert finish(queue, batch.jobs[0], succeeded(batch.jobs[0])) == "done"
 
 
@@ -171,7 +171,7 @@ def test_the_lease_of_what_is_handed_over_is_short_until_it_is_renewed(queue: Jo
         return float(cast(float, connection.zscore(LEASES, "job_0001"))) - queue.time()
 
     assert left() <= 5
-    assert queue.renew(batch.jobs) == []
+    assert queue.renew(batch.jobs).lost == []
     assert 5 < left() <= LEASE_SECONDS
 
 

@@ -206,7 +206,7 @@ def test_a_stale_fence_is_refused_whatever_it_brings(
         finish(queue, job, Failed(code="timeout", message="another end"))
     before = Snapshot(connection).keys
     assert end(queue, job, ending) == "stale"
-    assert queue.renew([job]) == [job]
+    assert queue.renew([job]).lost == [job]
     queue.progress(job.id, job.attempt, 0.5)
     assert Snapshot(connection).keys == before
 
@@ -246,16 +246,16 @@ def test_a_lease_lasts_fifteen_seconds_from_the_claim_and_from_each_renewal(queu
     job = take(queue)
     assert connection.zscore("warpdesk:leases", job.id) == pytest.approx(queue.time() + 15, abs=2)
     connection.zadd("warpdesk:leases", {job.id: queue.time() + 9})
-    assert queue.renew([job]) == []
+    assert queue.renew([job]).lost == []
     assert connection.zscore("warpdesk:leases", job.id) == pytest.approx(queue.time() + 15, abs=2)
-    assert queue.renew([]) == []
+    assert queue.renew([]).lost == []
 
 
 def test_a_lease_that_lapsed_and_was_not_taken_is_renewed(queue: JobQueue, connection: Redis) -> None:
     queue.enqueue(request())
     job = take(queue)
     connection.zadd("warpdesk:leases", {job.id: 1.0})
-    assert queue.renew([job]) == []
+    assert queue.renew([job]).lost == []
     assert queue.reap([], judge_leases=True) == []
 
 
@@ -319,7 +319,7 @@ def test_a_canceled_running_job_is_final_at_once_and_its_worker_is_told(queue: J
         assert queue.cancel("job_0001") is State.CANCELED
         message = subscription.get_message(timeout=5)
     assert json.loads(message["data"]) == {"command": "stop-job", "job_id": "job_0001"}
-    assert queue.renew([job]) == [job]
+    assert queue.renew([job]).lost == [job]
     assert finish(queue, job, succeeded(job)) == "stale"
     assert (record(queue).state, record(queue).result) == (State.CANCELED, None)
 

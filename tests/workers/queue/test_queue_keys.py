@@ -89,7 +89,7 @@ def test_rqs_own_clean_up_never_takes_a_running_job_for_abandoned(queue: JobQueu
     in_a_week = queue.time() + 7 * 24 * 3600
     StartedJobRegistry(LANE, connection=connection, serializer=JSONSerializer).cleanup(in_a_week)
     assert len(FailedJobRegistry(LANE, connection=connection)) == 0
-    assert queue.renew([job]) == []
+    assert queue.renew([job]).lost == []
     assert finish(queue, job, succeeded(job)) == "done"
 
 

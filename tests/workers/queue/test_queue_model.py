@@ -51,6 +51,7 @@ from warpdesk_server.workers.queue.records import (
     KeyReused,
     QueueFull,
     QuotaReached,
+    TasksReached,
 )
 
 EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
@@ -66,7 +67,7 @@ FAILURE = Failed(code="operation-error", message="it failed")
 # asks again. "after": it dies and nobody hears the reply.
 FATES = st.sampled_from(("told",) * 6 + ("repeated", "repeated", "before", "after"))
 PICK = st.integers(0, 7)
-TAKES = st.sampled_from(("all", "all", "quick", "long"))
+TAKES = st.sampled_from(("all", "all", "quick", "long", "tasks", "tasks"))
 HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "apart", "struck", "struck", "retry"))
 
 
@@ -78,6 +79,7 @@ class Wish:
     priority: Priority
     backend: BackendWish
     long: bool
+    task: bool
     inputs: frozenset[str]
     together: Together | None
     size: int
@@ -97,12 +99,13 @@ class Wish:
             inputs={f"input_{place}": array for place, array in enumerate(sorted(self.inputs))},
             priority=self.priority,
             backend=self.backend,
-            long=self.long,
+            long=self.long and not self.task,
+            task=self.task,
             attached={"input_0": "float64"} if self.attached else {},
             timeout=10.0,
             result_ttl=60.0,
             deadline=self.deadline,
-            private=self.private,
+            private=self.private and not self.task,
             size=self.size,
             together=self.together,
         )
@@ -113,6 +116,7 @@ _FREELY: dict[str, Any] = {
     "priority": st.sampled_from(("realtime", "batch", "batch", "research")),
     "backend": st.sampled_from(("auto", "auto", "auto", "gpu")),
     "long": st.sampled_from((False, False, False, True)),
+    "task": st.sampled_from((False, False, False, True)),
     "inputs": st.frozensets(st.sampled_from(ARRAYS)),
     "together": st.sampled_from((None, *(Together(key=key, items=items, bytes=10) for key, items in ALIKE))),
     "size": st.integers(0, 6),
@@ -123,13 +127,16 @@ _FREELY: dict[str, Any] = {
         (None, None, None, *(IdempotencyKey(key, mark) for key, mark in ("if", "ig", "jf")))
     ),
     "attached": st.sampled_from(("", "numbers")),
-    "bounds": st.sampled_from((None, None, None, None, Bounds(4, 100), Bounds(100, 4), Bounds(6, 100, shared=True))),
+    "bounds": st.sampled_from(
+        (None, None, None, None, Bounds(4, 100), Bounds(100, 4), Bounds(6, 100, shared=True), Bounds(100, 100, tasks=1))
+    ),
 }
 _IDENTICAL = {
     **_FREELY,
     "priority": st.just("batch"),
     "backend": st.just("auto"),
     "long": st.just(False),
+    "task": st.just(False),
     "attached": st.just("numbers"),
     "inputs": st.just(frozenset(ARRAYS[:1])),
     "private": st.just(False),
@@ -224,6 +231,8 @@ class Service(RuleBasedStateMachine):
         if earlier is None:
             if any((owner, array) in model.forbidden for array in request.stored_inputs):
                 refusal = InputsGone
+            elif request.task and wish.bounds is not None and wish.bounds.tasks is not None and model.tasks_of(owner):
+                refusal = TasksReached
             elif wish.bounds is not None and len(model.waiting()) >= wish.bounds.waiting:
                 refusal = QueueFull
             elif (wish.bounds is not None and len(model.live_of(owner)) >= wish.bounds.of_owner) or (
@@ -332,6 +341,7 @@ class Service(RuleBasedStateMachine):
             model.claim(job, wish.worker)
             assert (got.request, got.attempt, got.strikes) == (job.request, job.attempt, job.strikes)
             assert got.attached == job.attached
+            assert got.checkpoint == job.checkpoint
         if wish.worker in self.workers:  # it may have died while it waited
             self.workers[wish.worker].extend(held)
         self.past.extend(held)
@@ -340,9 +350,12 @@ class Service(RuleBasedStateMachine):
     def renew(self, fate: str, pick: int) -> None:
         worker = self.worker(pick)
         held = self.workers[worker]
-        lost = self.take(fate, lambda queue: queue.renew(held))
+        lost = self.take(fate, lambda queue: queue.renew(held).lost)
         if lost is not None:
             assert lost == [job for job in held if not self.model.runs(job.id, job.attempt)]
+            assert self.queue.renew(held).pausing == [
+                job for job in held if job not in lost and self.model.jobs[job.id].pausing
+            ]
             for job in held:
                 if job not in lost:
                     self.model.jobs[job.id].lapsed = False
@@ -418,8 +431,9 @@ class Service(RuleBasedStateMachine):
         before = Snapshot(self.redis).keys
         (got,) = self.queue.finish([_ending(job, how)]).how
         self.finished(job, how, got)
-        assert self.queue.renew([job]) == [job]
+        assert self.queue.renew([job]).lost == [job]
         self.queue.progress(job.id, job.attempt, 0.5)
+        assert not self.queue.step(job, 9, 0.5, {"loss": 1.0}, "1.9")
         assert Snapshot(self.redis).keys == before
 
     @precondition(lambda self: any(self.workers.values()))
@@ -445,6 +459,37 @@ class Service(RuleBasedStateMachine):
         record = self.queue.get(job.id)
         assert record is not None
         assert record.progress == (None if job.request.private else 0.25)
+
+    @precondition(lambda self: any(self.model.jobs[job.id].request.task for job in self.running()))
+    @rule(fate=FATES, pick=PICK, values=st.booleans(), again=st.sampled_from(("", "", "", "its code has changed")))
+    def step(self, fate: str, pick: int, values: bool, again: str) -> None:
+        """A task keeps a checkpoint after a step, and reports numbers or does not."""
+        held = [job for job in self.running() if self.model.jobs[job.id].request.task]
+        one = held[pick % len(held)]
+        job, numbers = self.model.jobs[one.id], {"loss": 0.1} if values else None
+        number = 1 if again else job.step + pick % 2
+        if fate == "before" or not number:
+            return
+        if again:
+            job.step, job.checkpoint = 0, ""
+        name = f"{one.attempt}.{number}"
+        assert self.take(fate, lambda queue: queue.step(one, number, None, numbers, name, again))
+        self.model.kept(job, number, name)
+        assert [row.step for row in self.queue.reported_steps(job.id, number - 1, 9)] in ([], [number])
+
+    def running(self) -> list[Held]:
+        return [job for job in self.past if self.model.runs(job.id, job.attempt)]
+
+    @precondition(lambda self: any(job.request.task for job in self.model.jobs.values()))
+    @rule(fate=FATES, pick=PICK, resume=st.booleans())
+    def pause_or_resume(self, fate: str, pick: int, resume: bool) -> None:
+        tasks = [job for job in self.model.jobs.values() if job.request.task]
+        job = tasks[pick % len(tasks)]
+        if fate == "before":
+            return
+        state = self.take(fate, lambda queue: queue.resume(job.id) if resume else queue.pause(job.id))
+        (self.model.resume if resume else self.model.pause)(job)
+        assert state == job.state
 
     @precondition(lambda self: self.some())
     @rule(fate=FATES, pick=PICK, erase=st.booleans(), live=st.booleans())
@@ -508,10 +553,10 @@ class Service(RuleBasedStateMachine):
         job.lapsed = True
         self.redis.zadd(LEASES, {job.id: 1.0})
 
-    @precondition(lambda self: self.some("queued", "running"))
+    @precondition(lambda self: self.some(*LIVE))
     @rule(pick=PICK)
     def a_deadline_passes(self, pick: int) -> None:
-        job = self.job(pick, "queued", "running")
+        job = self.job(pick, *LIVE)
         if job.deadline is not None:
             job.deadline = 1.0
             self.redis.hset(job_key(job.id), "deadline", "1.0")
@@ -522,7 +567,7 @@ class Service(RuleBasedStateMachine):
     def was_claimed_often(self, pick: int) -> None:
         job = self.job(pick, "queued")
         if not job.leader:
-            job.attempt = max(job.attempt, job.forgiven + MAX_ATTEMPTS - 2)
+            job.attempt = max(job.attempt, max(job.forgiven, job.advanced) + MAX_ATTEMPTS - 2)
             self.redis.hset(job_key(job.id), "attempt", job.attempt)
 
     @rule(aged=st.booleans())
@@ -559,7 +604,12 @@ class Service(RuleBasedStateMachine):
         for _ in range(3 * len(self.model.jobs) + 3):
             self.time_passes(aged=False)
             self.queue.reap(self.dead, judge_leases=False)
-            while (batch := self.queue.claim(Claim("healthy", gpu=True))) is not None:
+            for job in self.model.jobs.values():
+                if job.request.task:
+                    self.queue.resume(job.id)
+            healthy = [Claim("healthy", gpu=True), Claim("healthy", gpu=True, takes="tasks")]
+            while batch := next(filter(None, map(self.queue.claim, healthy)), None):
+                healthy = [Claim("healthy", gpu=True), Claim("healthy", gpu=True, takes="tasks")]
                 answer = self.queue.finish([_ending(job, "succeeded") for job in batch.jobs]).how
                 assert set(answer) == {"done"}
         for job in self.model.jobs.values():
@@ -582,7 +632,10 @@ def records_are_as_the_model_says(snapshot: Snapshot, model: Model, results: dic
         assert record == (job.state, job.attempt, job.strikes, job.result)
         assert ("dead" in fields, "erased" in fields) == (job.dead, job.erased)
         assert job.strikes <= MAX_STRIKES
-        assert job.attempt - job.forgiven <= MAX_ATTEMPTS
+        assert job.claims <= MAX_ATTEMPTS
+        assert (int(fields.get("step", 0)), fields.get("checkpoint", "")) == (job.step, job.checkpoint)
+        if job.live:
+            assert ("pausing" in fields) == job.pausing
         assert job.commits <= 1
         if job.result is not None:
             assert results.setdefault(job.id, job.result) == job.result
@@ -598,7 +651,7 @@ def every_job_is_in_one_place(snapshot: Snapshot, model: Model) -> None:
     assert model.waiting() - late <= {*listed, *delayed} <= model.waiting()
     assert snapshot.members(keys.WAITING) == model.waiting()
     assert snapshot.members(LEASES) == model.ids("running")
-    due = {job.id for job in model.jobs.values() if job.state == "queued" and job.deadline is not None}
+    due = {job.id for job in model.jobs.values() if job.state in ("queued", "paused") and job.deadline is not None}
     assert snapshot.members("warpdesk:deadlines") == due
     assert snapshot.members(keys.DEAD) == {job.id for job in model.jobs.values() if job.dead}
 
@@ -606,6 +659,7 @@ def every_job_is_in_one_place(snapshot: Snapshot, model: Model) -> None:
 def sets_agree_with_the_records(snapshot: Snapshot, model: Model) -> None:
     for owner in OWNERS:
         assert snapshot.members(f"{keys.LIVE}{owner}") == model.live_of(owner)
+        assert snapshot.members(f"{keys.TASKS_OF}{owner}") == model.tasks_of(owner)
         for array in ARRAYS:
             assert snapshot.members(uses_key(owner, array)) == model.readers(owner, array)
         same = snapshot.keys.get(f"warpdesk:same:{owner}:s")
@@ -641,7 +695,7 @@ def rq_shows_what_waits_and_runs(snapshot: Snapshot, model: Model) -> None:
     assert running == model.ids("running")
     assert snapshot.members("rq:queues") == shown
     records = {name for name in snapshot.keys if name.startswith("rq:job:")}
-    assert records == {f"rq:job:{job_id}" for job_id in model.ids("queued", "running")}
+    assert records == {f"rq:job:{job_id}" for job_id in model.ids(*LIVE)}
 
 
 def events_are_numbered_and_each_end_is_told_once(snapshot: Snapshot, model: Model) -> None:

@@ -4,7 +4,8 @@
                  ▲                 │  ▲│
                  │                 │  └┘ renew
                  └─finish (given back), reap (its worker is gone)
-    cancel: queued or running ─▶ canceled        reap: queued past its deadline ─▶ expired
+    cancel: queued, running or paused ─▶ canceled        reap: queued or paused past its deadline ─▶ expired
+    pause: queued ─▶ paused, running ─finish─▶ paused (tasks alone)        resume: paused ─▶ queued
     rerun: a dead letter (failed, struck or claimed too often) ─▶ queued
 
 Each script is a file beside this one, which says what it takes and answers. What several share is in `parts`.
@@ -30,6 +31,9 @@ PROGRESS = assemble("progress")
 POSITION = assemble("position")
 WAITING_BY_OWNER = assemble("waiting_by_owner")
 QUEUES = assemble("queues")
+STEP = assemble("step")
+PAUSE = assemble("pause")
+RESUME = assemble("resume")
 CANCEL = assemble("cancel")
 CANCEL_AND_CLOSE = assemble("cancel_and_close")
 ERASE = assemble("erase")
@@ -45,5 +49,5 @@ MAY = assemble("may")
 # All of them: what an API process loads into a Redis that was restarted.
 SCRIPTS = (
     ENQUEUE, CLAIM, LEAVE, RENEW, FINISH, REAP, EXPIRE_IF_OVERDUE, PROGRESS, POSITION, WAITING_BY_OWNER, QUEUES, CANCEL,
-    CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, SIGN, COUNT, LAUNCHES, TAKE_SLOT, LEAVE_SLOT, MAY,
+    STEP, PAUSE, RESUME, CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, SIGN, COUNT, LAUNCHES, TAKE_SLOT, LEAVE_SLOT, MAY,
 )  # fmt: skip

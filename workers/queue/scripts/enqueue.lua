@@ -1,13 +1,13 @@
 -- Enqueue a job, or find the one that its idempotency key had before.
 -- Arguments: id, owner, operation, request, its MAC or '', inputs, result_ttl, deadline or '', lane, key or '', items,
 --   bytes, size, private, idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '',
---   1 where the queue is shared, the time as RQ writes it, attached inputs or '', then field and value of
---   RQ's record.
+--   1 where the queue is shared, the time as RQ writes it, attached inputs or '', the most live tasks of the owner
+--   where it is one or '', then field and value of RQ's record.
 -- Answer: 'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', then the job's id, or numbers, or the arrays.
 --@include claiming
 
 local id, owner, operation, request, mac, inputs, result_ttl, deadline, lane, key, items, bytes, size, private,
-  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now, attached = unpack(ARGV, 1, 22)
+  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now, attached, most_tasks = unpack(ARGV, 1, 23)
 if redis.call('EXISTS', const.JOB .. id) == 1 then return {'ok', id} end  -- the same again, after a lost reply
 new_job = id
 local replayed = const.IDEMPOTENCY .. owner .. ':' .. idempotency
@@ -24,6 +24,8 @@ for _, array in ipairs(arrays) do
 end
 if #gone > 0 then return {'gone', unpack(gone)} end
 local waiting, live = redis.call('ZCARD', const.WAITING), redis.call('SCARD', const.LIVE .. owner)
+local tasks = redis.call('SCARD', const.TASKS_OF .. owner)
+if most_tasks ~= '' and tasks >= tonumber(most_tasks) then return {'tasks', tasks} end
 if most ~= '' and waiting >= tonumber(most) then return {'full', waiting} end
 if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {'quota', live} end
 local free = shared == '1' and tonumber(most) - waiting
@@ -37,6 +39,7 @@ count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', const.JOB .. id, 'deadline', deadline) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', const.IDEMPOTENCY_SECONDS) end
 redis.call('SADD', const.LIVE .. owner, id)
+if is_task(lane) then redis.call('SADD', const.TASKS_OF .. owner, id) end
 local mine = const.JOBS_OF .. owner
 redis.call('ZADD', mine, 0, id)
 for _, oldest in ipairs(redis.call('ZRANGE', mine, 0, 1)) do  -- forget the ids of records whose time is over
@@ -45,7 +48,7 @@ end
 for _, array in ipairs(arrays) do
   redis.call('SADD', const.USES .. owner .. ':' .. array, id)
 end
-redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 23))
+redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 24))
 
 -- Its inputs, if they came with it. One that another computes for takes over the other's, if it has to run after all.
 local function keep_attached()

@@ -26,9 +26,9 @@ for _, array in ipairs(cjson.decode(inputs)) do
 end
 -- Errors quote data, and digests of parameters can be guessed.
 redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size',
-  'attached')
+  'attached', 'step', 'checkpoint')
 redis.call('HSET', key, 'request', stripped, 'mac', mac, 'inputs', '[]', 'erased', 1)
-redis.call('DEL', const.EVENTS_OF .. id)
+redis.call('DEL', const.EVENTS_OF .. id, const.PROGRESS_OF .. id)
 if dead then
   redis.call('ZREM', const.DEAD, id)
   keep_for(id, math.ceil(tonumber(result_ttl)) + const.TOMBSTONE_SECONDS)

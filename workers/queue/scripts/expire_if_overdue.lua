@@ -1,7 +1,8 @@
--- Expire a queued job whose deadline has passed.
+-- Expire a queued or paused job whose deadline has passed.
 -- Argument: id.
 --@include settling
 
 local id = ARGV[1]
-if redis.call('HGET', const.JOB .. id, 'state') == const.QUEUED and overdue(id) then settle(id, const.EXPIRED) end
+local state = redis.call('HGET', const.JOB .. id, 'state')
+if (state == const.QUEUED or state == const.PAUSED) and overdue(id) then settle(id, const.EXPIRED) end
 pcall(keep_counts)

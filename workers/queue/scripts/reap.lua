@@ -29,7 +29,7 @@ wake_delayed(jumped and '+inf')  -- how much of a backoff is over nobody knows t
 local left = most - #ended
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', const.DEADLINES, '-inf', seconds(at), 'LIMIT', 0, left)) do
   local state, lane, request, mac, attempt = get(id, 'state', 'lane', 'request', 'mac', 'attempt')
-  if state == const.QUEUED and lane then
+  if (state == const.QUEUED or state == const.PAUSED) and lane then
     settle(id, const.EXPIRED)
     table.insert(ended, {id, request, mac or '', tonumber(attempt), 'gone'})
   else
@@ -41,7 +41,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', const.DEAD, '-inf', forgotten, '
   redis.call('ZREM', const.DEAD, id)
   if redis.call('EXISTS', const.JOB .. id) == 1 then
     release_inputs(id)
-    redis.call('DEL', const.JOB .. id, const.EVENTS_OF .. id)
+    redis.call('DEL', const.JOB .. id, const.EVENTS_OF .. id, const.PROGRESS_OF .. id)
   end
 end
 pcall(keep_counts)

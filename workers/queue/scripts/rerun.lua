@@ -14,13 +14,15 @@ end
 if private == '1' and inputs ~= '[]' then return -1 end
 redis.call('ZREM', const.DEAD, id)
 redis.call('HDEL', key, 'dead', 'strikes', 'apart', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'progress',
-  'deadline', 'same')
+  'deadline', 'same', 'pausing')
 -- The fence goes on rising: its claims are counted from here.
 redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2],
   'mac', ARGV[3])
 redis.call('PERSIST', key)
 redis.call('PERSIST', const.EVENTS_OF .. id)
+redis.call('PERSIST', const.PROGRESS_OF .. id)
 redis.call('SADD', const.LIVE .. owner, id)
+if is_task(redis.call('HGET', key, 'lane')) then redis.call('SADD', const.TASKS_OF .. owner, id) end
 redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 4))
 enter_queue(id, true, 0, 'it was a dead letter and is run again')
 count_enqueued(redis.call('HGET', key, 'lane'), operation_of(id))

@@ -166,6 +166,29 @@ class ApiClient:
         refused = self._patiently(deliver).json()["refused"]
         return {name: Refused(problem["code"], problem["detail"]) for name, problem in refused.items()}
 
+    def send_checkpoint(self, attempt: str, name: str, file: Path, token: str) -> None:
+        """Send an attempt's checkpoint to the API, in one HTTP request. Raises ApiAway and Refused."""
+        with file.open("rb") as content:
+            headers = {"Content-Length": str(file.stat().st_size), CLAIM: token}
+            self._once("PUT", f"/checkpoints/{attempt}/{name}", iter(lambda: content.read(_AT_ONCE), b""), headers)
+
+    def fetch_checkpoint(self, attempt: str, name: str, file: BinaryIO, token: str) -> None:
+        """Download a checkpoint from the API into a file, for the attempt that resumes it. Raises Refused and
+        OSError."""
+
+        def whole() -> None:
+            file.seek(0)
+            file.truncate()
+            url = f"{self._url}/checkpoints/{attempt}/{name}"
+            with self._client.stream("GET", url, headers={CLAIM: token}) as answer:
+                if answer.status_code != 200:
+                    answer.read()
+                    raise self._refusal(answer)
+                for piece in answer.iter_raw(_AT_ONCE):
+                    file.write(piece)
+
+        self._patiently(whole)
+
     def _once(
         self,
         method: str,

@@ -16,6 +16,7 @@ import logging
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -27,8 +28,9 @@ from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.checkpoints import Write, write_file
 from warpdesk_server.workers.store.protocol import UNKNOWN_ID, StoredArray, attempt_of, result_name
-from warpdesk_server.workers.store.remote.api import THREADS, ApiClient, Refused
+from warpdesk_server.workers.store.remote.api import THREADS, ApiAway, ApiClient, Refused
 from warpdesk_server.workers.store.remote.cache import HeldInput, InputCache, is_whole, stored, write
 from warpdesk_server.workers.store.remote.errands import BackgroundErrands
 
@@ -155,6 +157,32 @@ class RemoteStore:
             shutil.rmtree(directory, ignore_errors=True)
         if token:
             self._errands.add(lambda: self._api.delete(f"results/{name}", token))
+
+    # Checkpoints.
+
+    def keep_checkpoint(self, job_id: str, name: str, write: Write, most: int, token: str) -> None:
+        """Send a checkpoint to the API, once: a task that cannot keep one goes on. Raises OSError, as others do."""
+        file = self._own_run() / f"{job_id}.{name}.checkpoint"
+        try:
+            write_file(file, write, most, forced=False)
+            self._api.send_checkpoint(result_name(job_id, int(name.partition(".")[0])), name, file, token)
+        except ApiAway as error:
+            raise OSError(errno.EHOSTUNREACH, str(error)) from None
+        except Refused as refusal:
+            number = errno.ESTALE if refusal.code == "stale-attempt" else errno.ENOSPC
+            raise OSError(number, f"the API does not take the checkpoint: {refusal}") from None
+        finally:
+            file.unlink(missing_ok=True)
+
+    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:
+        """The checkpoint of that name, if the API has it. Waits for the API as long as it takes."""
+        with tempfile.TemporaryFile(dir=self._own_run()) as file, suppress(Refused):
+            self._api.fetch_checkpoint(result_name(job_id, attempt), name, file, token)
+            file.seek(0)
+            yield file
+
+    def delete_checkpoints(self, job_id: str) -> None:
+        """Do nothing: the API deletes the checkpoints of jobs that have ended."""
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         """Have the API erase the secret inputs of the job that no live job reads; soon."""

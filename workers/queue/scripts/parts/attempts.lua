@@ -9,10 +9,10 @@ local function runs(id, attempt, digest)
   return state == const.RUNNING and current == attempt and claim == attempt .. ' ' .. digest
 end
 
--- How often it was claimed, since it was run again as a dead letter if it was.
+-- How often it was claimed, since it was run again as a dead letter if it was, and since a task's last new step.
 local function claims(id)
-  local attempt, forgiven = get(id, 'attempt', 'forgiven')
-  return tonumber(attempt) - tonumber(forgiven or 0)
+  local attempt, forgiven, advanced = get(id, 'attempt', 'forgiven', 'advanced')
+  return tonumber(attempt) - math.max(tonumber(forgiven or 0), tonumber(advanced or 0))
 end
 
 -- End the attempt that runs: its lease, and what RQ shows of it.

@@ -10,10 +10,12 @@
 
 -- An attempt, as a claim answers it. The times of a dead letter that was run again are not counted.
 local function claimed(id, attempt)
-  local request, mac, strikes, submitted, started, forgiven, attached = get(id, 'request', 'mac', 'strikes',
-    'submitted_at', 'started_at', 'forgiven', 'attached')
+  local request, mac, strikes, submitted, started, forgiven, attached, checkpoint = get(id, 'request', 'mac', 'strikes',
+    'submitted_at', 'started_at', 'forgiven', 'attached', 'checkpoint')
   if forgiven then submitted, started = '', '' end
-  return {id, request or '', mac or '', attempt, tonumber(strikes or 0), submitted, started, attached or nil}
+  if checkpoint then attached = attached or '' end  -- of a task, whose claims the release before does not read
+  return {id, request or '', mac or '', attempt, tonumber(strikes or 0), submitted, started, attached or nil,
+    checkpoint or nil}
 end
 
 -- What the worker's latest claim got, as far as it still has it; nil when that was another claim.

@@ -5,17 +5,19 @@
 -- A job that is being enqueued. Its id is not public yet, so nobody waits for its events: they are not published.
 local new_job = nil
 
--- Append an event of a job and publish it. With the last one comes the record, so that nobody has to read it.
-local function add_event(id, name, field, value)
+-- Append an event of a job and publish it. With the last one comes the record, so that nobody has to read it. `more` is
+-- JSON of further fields: their numbers keep all their digits.
+local function add_event(id, name, field, value, more)
   local private, attempt = get(id, 'private', 'attempt')
   if private == '1' and (name == const.RUNNING or name == 'progress') then return end
   local number = redis.call('HINCRBY', const.JOB .. id, 'events', 1)
   local event = {job = id, number = number, event = name, at = now(), attempt = tonumber(attempt)}
   if field then event[field] = value end
   local text = cjson.encode(event)
+  if more then text = string.sub(text, 1, -2) .. ',' .. more .. '}' end
   redis.call('XADD', const.EVENTS_OF .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
   if id == new_job then return end
-  if name ~= const.QUEUED and name ~= const.RUNNING and name ~= 'progress' then
+  if name ~= const.QUEUED and name ~= const.RUNNING and name ~= const.PAUSED and name ~= 'progress' then
     local fields, record, size = redis.call('HGETALL', const.JOB .. id), {}, 0
     for at = 1, #fields, 2 do
       record[fields[at]] = fields[at + 1]

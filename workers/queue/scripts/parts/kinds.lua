@@ -8,5 +8,9 @@ local function lane_of(priority, kind)
   return kind == 'any' and priority or priority .. '-' .. kind
 end
 
+local function is_task(lane)
+  return string.match(kind_of(lane), '^task') ~= nil
+end
+
 -- The kind whose lanes go in turns with those of another one of the same priority.
 local beside = {any = 'attached', attached = 'any', gpu = 'attached-gpu', ['attached-gpu'] = 'gpu'}

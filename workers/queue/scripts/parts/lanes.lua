@@ -48,6 +48,15 @@ local function enter_queue(id, front, delay, reason)
   add_event(id, const.QUEUED, reason and 'reason', reason)
 end
 
+-- Out of the queue, until its owner resumes it.
+local function pause(id)
+  local deadline = get(id, 'deadline')
+  redis.call('HSET', const.JOB .. id, 'state', const.PAUSED)
+  redis.call('HDEL', const.JOB .. id, 'pausing')
+  if deadline then redis.call('ZADD', const.DEADLINES, deadline, id) end
+  add_event(id, const.PAUSED)
+end
+
 local function wake_delayed(till)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', const.DELAYED, '-inf', till or seconds(now()), 'LIMIT', 0, 64)) do
     redis.call('ZREM', const.DELAYED, id)

@@ -19,4 +19,5 @@ end
 local function keep_for(id, time)
   redis.call('EXPIRE', const.JOB .. id, time)
   redis.call('EXPIRE', const.EVENTS_OF .. id, time)
+  redis.call('EXPIRE', const.PROGRESS_OF .. id, time)
 end

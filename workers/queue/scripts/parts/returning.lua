@@ -13,7 +13,7 @@ local function again(id, delay, reason, failure)
   leave(id)
   redis.call('HDEL', key, 'started_at', 'worker', 'progress')
   mirror_queued_again(id)
-  enter_queue(id, true, delay, reason)
+  if redis.call('HGET', key, 'pausing') then pause(id) else enter_queue(id, true, delay, reason) end
   return 'queued'
 end
 

@@ -43,6 +43,7 @@ local function settle_one(id, state, dead)
     redis.call('HSET', key, 'progress', 1, 'result_expires_at', seconds(now() + tonumber(result_ttl)))
   end
   redis.call('SREM', const.LIVE .. owner, id)
+  redis.call('SREM', const.TASKS_OF .. owner, id)
   mirror_settled(id)
   if dead then
     redis.call('HSET', key, 'dead', 1)

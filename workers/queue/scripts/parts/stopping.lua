@@ -5,7 +5,7 @@
 -- Cancel what is live. The state after, or nil for an unknown job.
 local function stop(id)
   local state, worker = get(id, 'state', 'worker')
-  if state == const.QUEUED then
+  if state == const.QUEUED or state == const.PAUSED then
     state = overdue(id) and const.EXPIRED or const.CANCELED
     settle(id, state)
   elseif state == const.RUNNING then

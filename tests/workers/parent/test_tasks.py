@@ -1,0 +1,289 @@
+"""Tasks on real workers: whatever ends an attempt, the answer has the bytes of one that nobody disturbed."""
+
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workers.conftest import Desk
+from tests.workers.stepping import ChainParams
+from tests.workers.stepping.task import chain
+from warpdesk.models import State
+from warpdesk_server.kernels.task import Undisturbed
+from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS
+from warpdesk_server.workers.queue.records import JobRecord
+
+SEED = 7
+
+
+def submit(desk: Desk, **params: Any) -> str:
+    fields = {name: params.pop(name) for name in ("timeout", "seconds", "checkpoint_bytes") if name in params}
+    params = {"marker": str(desk.marker()), **params}
+    values: dict[str, Any] = {"timeout": 60.0, "checkpoint_bytes": 1 << 20, "seed": SEED, **fields}
+    return desk.submit("chain", params=params, task=True, **values)
+
+
+def start(desk: Desk, **environment: str) -> None:
+    settings = {"WARPDESK_OPERATIONS": "tests.workers.operations:WITH_TASKS", "WARPDESK_TAKES": "tasks"}
+    desk.start_worker(**{**settings, "WARPDESK_CHECKPOINT_SECONDS": "0", **environment})
+
+
+def steps(desk: Desk) -> list[tuple[int, int]]:
+    """The process and the number of each step that was done, in order."""
+    marker = desk.marker()
+    lines = marker.read_text().splitlines() if marker.exists() else []
+    return [(int(pid), int(step)) for pid, _, step in (line.partition(" ") for line in lines)]
+
+
+def step_of(desk: Desk, job_id: str) -> int:
+    record = desk.queue.get(job_id)
+    assert record is not None
+    return record.step or 0
+
+
+def undisturbed(record: JobRecord) -> np.ndarray:
+    params = ChainParams.model_validate({**record.request.params, "marker": "", "gate": "", "step_seconds": 0.0})
+    numbers: np.ndarray = chain(params, Undisturbed(), seed=SEED)["numbers"]
+    return numbers
+
+
+def require_its_bytes(desk: Desk, record: JobRecord) -> None:
+    assert record.state is State.SUCCEEDED, record
+    assert record.result is not None
+    numbers = np.load(desk.store.result(record.result) / "numbers.npy")
+    assert numbers.tobytes() == undisturbed(record).tobytes()
+
+
+def test_a_task_runs_in_a_worker_of_tasks_and_reports_its_steps(desk: Desk) -> None:
+    start(desk)
+    job_id = submit(desk, steps=5)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert record.provenance is not None
+    assert (record.provenance.backend, record.provenance.resumed_from) == ("cpu", None)
+    rows = desk.queue.reported_steps(job_id, 0, 100)
+    assert [row.step for row in rows] == sorted({row.step for row in rows})
+    assert rows[-1].step == 5, "the last step is told, however quick it was"
+    assert all(row.values == {"loss": 1 / row.step} for row in rows), "to the last digit"
+    events = [event for event in desk.queue.events(job_id) if event.event == "progress"]
+    assert (events[-1].step, events[-1].progress, events[-1].values) == (5, 1.0, {"loss": 0.2})
+    desk.until(lambda: desk.store.checkpointed() == [], "what has ended keeps a checkpoint")
+
+
+def test_a_task_that_loses_its_child_and_its_worker_again_and_again_has_the_same_bytes(desk: Desk) -> None:
+    """Each death is at a random step; at most the steps since the last checkpoint are done again."""
+    job_id = submit(desk, steps=120, step_seconds=0.02)
+    chance = random.Random(3)
+    start(desk)
+    deaths = 0
+    while (record := desk.queue.get(job_id)) is not None and not record.state.final and deaths < 15:
+        before = step_of(desk, job_id)
+        desk.until(
+            lambda before=before: step_of(desk, job_id) >= before + 2 or _ended(desk, job_id), "it does not get on"
+        )
+        if _ended(desk, job_id):
+            break
+        if chance.random() < 0.6:
+            os.kill(steps(desk)[-1][0], signal.SIGKILL)
+        else:
+            worker = desk.workers[-1]
+            worker.kill()
+            worker.wait()
+            start(desk)
+        deaths += 1
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert deaths >= 8, "it ended too early to be a test"
+    assert record.attempt > 1
+    done = Counter(step for _, step in steps(desk))
+    assert set(done) == set(range(1, 121))
+    assert sum(done.values()) - 120 <= 2 * deaths, "a step or two is repeated for each death"
+
+
+def _ended(desk: Desk, job_id: str) -> bool:
+    record = desk.queue.get(job_id)
+    return record is None or record.state.final
+
+
+def test_a_task_that_gets_on_is_claimed_as_often_as_it_takes(desk: Desk) -> None:
+    """More deaths than any job may have claims, each after a new step."""
+    job_id = submit(desk, steps=MAX_ATTEMPTS + 4, step_seconds=0.05)
+    start(desk)
+    for number in range(1, MAX_ATTEMPTS + 3):
+        desk.until(lambda number=number: step_of(desk, job_id) >= number or _ended(desk, job_id), "it does not get on")
+        os.kill(steps(desk)[-1][0], signal.SIGKILL)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert record.attempt > MAX_ATTEMPTS
+
+
+def test_a_task_that_dies_at_one_step_three_times_is_given_up_and_keeps_its_checkpoint(desk: Desk) -> None:
+    job_id = submit(desk, steps=9, die_at=5)
+    start(desk)
+    record = desk.wait(job_id)
+    assert (record.state, record.dead, record.step) == (State.FAILED, True, 4)
+    assert Counter(step for _, step in steps(desk)) == {1: 1, 2: 1, 3: 1, 4: 1}
+    assert desk.store.checkpointed() == [job_id]
+    assert desk.queue.rerun(job_id)
+    assert desk.wait(job_id).dead
+    assert Counter(step for _, step in steps(desk)) == {1: 1, 2: 1, 3: 1, 4: 1}, "run again it goes on from there"
+
+
+def test_a_worker_that_is_stopped_keeps_the_state_and_another_goes_on(desk: Desk) -> None:
+    start(desk, WARPDESK_CHECKPOINT_SECONDS="600")
+    job_id = submit(desk, steps=60, step_seconds=0.05)
+    desk.until(lambda: len(steps(desk)) >= 3, "no step")
+    desk.workers[-1].terminate()
+    assert desk.workers[-1].wait(timeout=30) == 0
+    record = desk.queue.get(job_id)
+    assert record is not None
+    assert (record.state, record.step) == (State.QUEUED, len(steps(desk)))
+    start(desk)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert len(steps(desk)) == 60, "no step is done twice"
+    assert record.provenance is not None
+    assert record.provenance.resumed_from
+
+
+def test_a_task_is_paused_and_resumed(desk: Desk) -> None:
+    start(desk, WARPDESK_CHECKPOINT_SECONDS="600")
+    job_id = submit(desk, steps=40, step_seconds=0.05)
+    desk.until(lambda: len(steps(desk)) >= 2, "no step")
+    assert desk.queue.pause(job_id) is State.RUNNING
+    desk.until(lambda: _state(desk, job_id) is State.PAUSED, "it is not paused")
+    count = len(steps(desk))
+    other = submit(desk, steps=2, marker="")
+    desk.wait(other)  # by the same worker, which is free
+    assert (len(steps(desk)), step_of(desk, job_id)) == (count, count)
+    assert desk.queue.resume(job_id) is State.QUEUED
+    require_its_bytes(desk, desk.wait(job_id))
+    assert len(steps(desk)) == 40
+    names = [event.event for event in desk.queue.events(job_id) if event.event != "progress"]
+    assert names == ["queued", "running", "paused", "queued", "running", "succeeded"]
+
+
+def test_a_task_is_paused_before_it_began_and_canceled(desk: Desk) -> None:
+    job_id = submit(desk, steps=2)
+    assert desk.queue.pause(job_id) is State.PAUSED
+    start(desk)
+    other = submit(desk, steps=1)
+    desk.wait(other)
+    assert _state(desk, job_id) is State.PAUSED
+    assert desk.queue.cancel(job_id) is State.CANCELED
+    assert desk.queue.resume(job_id) is State.CANCELED
+
+
+def _state(desk: Desk, job_id: str) -> State:
+    record = desk.queue.get(job_id)
+    assert record is not None
+    return record.state
+
+
+def test_a_canceled_task_ends_and_its_worker_goes_on(desk: Desk) -> None:
+    start(desk)
+    with desk.gate() as gate:
+        job_id = submit(desk, steps=5, gate=gate, gate_at=3)
+        desk.until(lambda: step_of(desk, job_id) == 2, "no step")
+        assert desk.queue.cancel(job_id) is State.CANCELED
+        require_its_bytes(desk, desk.wait(submit(desk, steps=3, marker="")))
+    desk.until(lambda: job_id not in desk.store.checkpointed(), "its checkpoints are still there")
+
+
+def test_a_step_may_take_as_long_as_the_task_says(desk: Desk) -> None:
+    start(desk)
+    record = desk.wait(submit(desk, steps=5, hang_at=4, timeout=1.0))
+    assert record.error is not None
+    assert (record.error.code, record.error.message) == ("timeout", "a step may run 1 s, and this one ran longer")
+    assert record.step == 3
+
+
+def test_steps_together_may_take_as_long_as_the_task_says(desk: Desk) -> None:
+    start(desk)
+    record = desk.wait(submit(desk, steps=1000, step_seconds=0.05, seconds=0.2))
+    assert record.error is not None
+    assert record.error.code == "timeout"
+    assert "its steps may take 0.2 s together" in record.error.message
+
+
+def test_a_checkpoint_may_be_as_large_as_the_task_says(desk: Desk) -> None:
+    start(desk)
+    record = desk.wait(submit(desk, steps=3, numbers=2000, checkpoint_bytes=1000))
+    assert record.error is not None
+    assert record.error.code == "operation-error"
+    assert "declares 1000 at most" in record.error.message
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(desk: Desk) -> None:
+    start(desk)
+    with desk.gate() as gate:
+        job_id = submit(desk, steps=6, gate=gate, gate_at=5)
+        desk.until(lambda: step_of(desk, job_id) == 4, "no step")
+        folder = desk.home / "store" / "checkpoints" / job_id
+        assert sorted(file.name for file in folder.iterdir()) == ["1.3", "1.4"]
+        _damage(folder / "1.4")
+        os.kill(steps(desk)[-1][0], signal.SIGKILL)
+        desk.until(lambda: Counter(step for _, step in steps(desk))[4] == 2, "it did not go back")
+    require_its_bytes(desk, desk.wait(job_id))
+    assert Counter(step for _, step in steps(desk)) == {1: 1, 2: 1, 3: 1, 4: 2, 5: 1, 6: 1}
+
+
+def test_without_a_checkpoint_that_can_be_read_it_begins_again_and_says_so(desk: Desk) -> None:
+    start(desk)
+    with desk.gate() as gate:
+        job_id = submit(desk, steps=6, gate=gate, gate_at=5)
+        desk.until(lambda: step_of(desk, job_id) == 4, "no step")
+        for file in (desk.home / "store" / "checkpoints" / job_id).iterdir():
+            _damage(file)
+        os.kill(steps(desk)[-1][0], signal.SIGKILL)
+        desk.until(lambda: Counter(step for _, step in steps(desk))[1] == 2, "it did not begin again")
+    require_its_bytes(desk, desk.wait(job_id))
+    reasons = [event.reason for event in desk.queue.events(job_id) if event.event == "progress" and event.reason]
+    assert reasons == ["its checkpoint cannot be read any more; it begins again"]
+
+
+def _damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)
+
+
+def test_a_task_whose_code_has_changed_begins_again_and_says_so(desk: Desk) -> None:
+    start(desk)
+    with desk.gate() as gate:
+        job_id = submit(desk, steps=5, gate=gate, gate_at=4)
+        desk.until(lambda: step_of(desk, job_id) == 3, "no step")
+        desk.workers[-1].kill()
+        desk.workers[-1].wait()
+        start(desk, WARPDESK_OPERATIONS="tests.workers.operations:WITH_OTHER_TASKS")
+        desk.until(lambda: Counter(step for _, step in steps(desk))[1] == 2, "it did not begin again")
+    require_its_bytes(desk, desk.wait(job_id))
+    reasons = [event.reason for event in desk.queue.events(job_id) if event.event == "progress" and event.reason]
+    assert reasons == ["its code has changed since the checkpoint of step 3; it begins again"]
+
+
+def test_a_worker_starts_one_for_tasks_while_some_wait_and_takes_none_itself(desk: Desk) -> None:
+    start(desk, WARPDESK_TAKES="both")
+    with desk.gate() as gate:
+        job_id = submit(desk, steps=2, gate=gate)
+        found = desk.until(
+            lambda: next((each for each in desk.queue.workers() if each.takes == "tasks" and each.able), None),
+            "nobody takes tasks",
+        )
+        assert found.started_by == desk.workers[0].pid
+        assert desk.doubled(desk.wait(desk.submit("double"))) == [2.0, 4.0, 6.0], "a quick job does not wait for it"
+    require_its_bytes(desk, desk.wait(job_id))
+
+
+@pytest.mark.parametrize("takes", ["all", "quick", "long"])
+def test_other_workers_leave_tasks_alone(desk: Desk, takes: str) -> None:
+    start(desk, WARPDESK_TAKES=takes)
+    job_id = submit(desk, steps=1)
+    if takes != "long":
+        assert desk.doubled(desk.wait(desk.submit("double"))) == [2.0, 4.0, 6.0]
+    assert _state(desk, job_id) is State.QUEUED

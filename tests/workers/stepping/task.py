@@ -1,0 +1,36 @@
+"""The chain: each step's digest is of the one before."""
+
+import fcntl
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.workers.stepping import ChainParams
+from warpdesk_server.kernels.task import Context
+
+
+def chain(params: ChainParams, context: Context, *, seed: int) -> dict[str, Any]:
+    first, numbers = 0, np.full(params.numbers, seed, np.uint64)
+    if context.state is not None:
+        first, numbers = context.state["done"], context.state["numbers"]
+    for step in range(first + 1, params.steps + 1):
+        if step == params.die_at:
+            os._exit(3)
+        while step == params.hang_at:
+            time.sleep(1)
+        time.sleep(params.step_seconds)
+        if params.gate and step == params.gate_at:
+            with Path(params.gate).open() as gate:
+                fcntl.flock(gate, fcntl.LOCK_EX)
+        digest = hashlib.sha256(numbers.tobytes() + step.to_bytes(8, "little")).digest()
+        numbers = np.resize(np.frombuffer(digest, np.uint64), params.numbers)
+        if params.marker:
+            with Path(params.marker).open("a") as marker:
+                marker.write(f"{os.getpid()} {step}\n")
+        context.report(step, step / params.steps, loss=1 / step)
+        context.checkpoint(step, lambda step=step, numbers=numbers: {"done": step, "numbers": numbers})  # type: ignore[misc]
+    return {"numbers": numbers, "steps": params.steps}
