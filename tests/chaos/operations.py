@@ -3,11 +3,14 @@
 A worker that only computes what is small is idle when it is killed, on most tries.
 """
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
+from tests.workers.stepping import CHAIN
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.catalogue import OPERATIONS as ALL
-from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
+from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 
 POISON = -1.0
@@ -33,4 +36,4 @@ DOUBLE = Operation(
 
 _REAL = ("rsi", "sma", "matmul", "monte_carlo", "axpy", "sum", "dp_noise")
 
-OPERATIONS = {name: ALL[name] for name in _REAL} | {"double": DOUBLE}
+OPERATIONS: Mapping[str, Computation] = {**{name: ALL[name] for name in _REAL}, "double": DOUBLE, "chain": CHAIN}

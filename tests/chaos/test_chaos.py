@@ -7,11 +7,12 @@ keeps that in benchmarks/results. CHAOS_JOBS is how many jobs a long one sends.
 
 import os
 import random
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import chain, count, islice
@@ -44,9 +45,10 @@ from tests.chaos.history import History
 from tests.chaos.load import Load, clean_run
 from tests.chaos.measure import attempts, recoveries, redeliveries, shown, strikes
 from tests.chaos.proxy import Thief, scripts_of
-from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release
+from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release, task
 from tests.chaos.world import World
 from tests.clocks import HOUR
+from tests.workers.stepping.task import undisturbed
 from warpdesk_server.benchmarks import report
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.keys import job_key
@@ -231,6 +233,53 @@ def test_killed_parents_and_children_cost_no_job(worlds: Worlds, size: Size, tmp
         }
         run.judge("kills")
         assert {kill.what for kill in kills} == {"parent", "child"}
+
+
+@sizes(
+    short(jobs=60, times=4, every=1.5),
+    Size("50 kills", jobs=JOBS // 10, kinds=700, workers=4, times=50, every=2.0),
+)
+def test_tasks_among_other_jobs_have_the_bytes_of_an_undisturbed_run(
+    worlds: Worlds, size: Size, tmp_path: Path
+) -> None:
+    """Whoever runs a task is killed: the parent or the child, or the network between it and Redis is cut."""
+    tasks = [task(turn, size.times * 4, 0.1) for turn in range(4)]
+    ends: list[str] = []
+
+    with worlds.chaos(
+        size,
+        tmp_path,
+        first=[Submission(1_000_000 + turn, one, key=f"{tmp_path.name}-task-{turn}") for turn, one in enumerate(tasks)],
+        enough=lambda: len(ends) >= size.times,
+    ) as run:
+        run.clean.update(
+            {
+                one.name: digest(
+                    {"numbers": undisturbed(one.body["params"], one.body["seed"]), "steps": size.times * 4}
+                )
+                for one in tasks
+            }
+        )
+
+        def harm() -> None:
+            found = [report for report in run.world.reports().values() if report.takes == "tasks"]
+            busy = [report for report in found if report.state == "busy" and report.child_pid is not None]
+            if not busy or len(ends) >= size.times:
+                return
+            victim = busy[len(ends) % len(busy)]
+            what = ("child", "parent", "worker")[len(ends) % 3]
+            pid = {"child": victim.child_pid, "parent": victim.pid, "worker": victim.started_by}[what]
+            assert pid is not None
+            for part in run.world.workers:
+                part.killed = part.killed or part.pid == pid
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            run.world.history.add("fault", "killer", detail=f"{what} of {victim.name}")
+            ends.append(what)
+
+        run.work_off(harm, size.every)
+        run.facts = {"kills of workers of tasks": dict(Counter(ends))}
+        run.judge("tasks")
 
 
 @sizes(

@@ -105,6 +105,12 @@ def doubling(name: str, values: list[float], seconds: float = 0.0, memory: int =
     return _request("double", name, {"seconds": seconds, "memory": memory}, values=values)
 
 
+def task(turn: int, steps: int, step_seconds: float) -> Request:
+    """A task of so many steps, whose answer depends on each of them."""
+    request = _request("chain", f"chain {turn}", {"steps": steps, "step_seconds": step_seconds})
+    return Request(request.name, {**request.body, "seed": turn})
+
+
 def poison(numbers: int) -> Request:
     return doubling("poison", [POISON] * numbers)
 

@@ -20,11 +20,19 @@ def add(commands: Subcommands) -> None:
         metavar="SECONDS",
         help="take no job after so long, and end when the last one is done or given back (default: never)",
     )
-    worker.add_argument(
+    kinds = worker.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--takes",
-        choices=["both", "all", "quick", "long"],
+        choices=["both", "all", "quick", "long", "tasks"],
         help="which jobs, before WARPDESK_TAKES: quick ones, and those that take a core longer than half a second in a "
         "second process while there are some (both, the default), all in one process (all), or one kind alone",
+    )
+    kinds.add_argument(
+        "--tasks",
+        dest="takes",
+        action="store_const",
+        const="tasks",
+        help="take tasks alone, which run for hours in steps; the same as --takes tasks",
     )
     worker.set_defaults(run=_worker)
 

@@ -8,11 +8,12 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 import redis
 
 from tests.app.arrays.test_uploads import NPY, npy
-from tests.app.computations import COMPUTATIONS, compute
+from tests.app.computations import COMPUTATIONS, WITH_TASKS, compute
 from tests.app.conftest import SCALE, Live, connected, live
 from tests.app.http.test_bodies import answer as answered
 from tests.claims import finish, succeeded, take
@@ -31,18 +32,21 @@ from tests.link import Link
 from tests.waiting import wait_until
 from tests.workers.operations import OPERATIONS
 from tests.workers.queue.snapshot import Snapshot
+from tests.workers.stepping import CHAIN
 from warpdesk.models import ChargeRef, State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
 from warpdesk_server.app.remote.attempts import is_unwanted
 from warpdesk_server.app.remote.endpoints import RESULTS
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.kernels.problems import InvalidRequest
-from warpdesk_server.workers.child import codec, execute
+from warpdesk_server.workers.child import codec, execute, tasks
 from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.pipe import Attempt, Stepped, receive
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import job_key
 from warpdesk_server.workers.queue.protocol import CLAIM, Failed, Provenance, Succeeded, WantedInputs, digest_of_claim
-from warpdesk_server.workers.queue.records import Held
+from warpdesk_server.workers.queue.records import Claim, Held
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
 from warpdesk_server.workers.store.protocol import result_name
@@ -105,9 +109,15 @@ class Host:
 
 @pytest.fixture
 def host(redis_url: str, tmp_path: Path) -> Iterator[Host]:
+    with hosted(redis_url, tmp_path, COMPUTATIONS) as made:
+        yield made
+
+
+@contextmanager
+def hosted(redis_url: str, tmp_path: Path, offered: Mapping[str, Computation]) -> Iterator[Host]:
     home = tmp_path / "service"
     owner, worker = create_key(home, "owner", ["submit", "read", "cancel"]), create_key(home, "host", ["worker"])
-    with live(home, redis_url, max_result_numbers=10, max_job_bytes=50_000_000) as api:
+    with live(home, redis_url, offered, max_result_numbers=10, max_job_bytes=50_000_000) as api:
         port = httpx.URL(api.url).port
         assert port is not None
 
@@ -425,6 +435,87 @@ def test_only_inputs_of_the_attempt_that_runs_are_read(host: Host) -> None:
     assert ask(f"{running.id}.1", "weights") == (404, "unknown-array")
     for attempt in (f"{running.id}.2", f"{running.id}.0", f"{waiting}.0", f"{done.id}.1", "job_x.1", "..", "job_x"):
         assert ask(attempt) in ((409, "stale-attempt"), (404, "not-found"))
+
+
+@dataclass
+class Tasks:
+    """A service that offers tasks, and what a worker's child on another host does with them."""
+
+    host: Host
+
+    def submit(self, **params: Any) -> str:
+        answer = self.host.owner.post("/v1/jobs", json={"operation": "chain", "params": params, "seed": 7})
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
+    def claim(self) -> Held:
+        batch = self.host.api.queue.claim(Claim("a worker of tasks", takes="tasks"))
+        assert batch is not None
+        return batch.jobs[0]
+
+    def run(self, job: Held, checkpoint: str = "") -> tuple[Any, list[Stepped]]:
+        """The outcome of an attempt, and what its child said of its steps."""
+        parent, child = Pipe()
+        attempt = Attempt(request=job.request, attempt=job.attempt, claim=job.token, checkpoint=checkpoint)
+        with open_at(self.host) as store, at_hand(store, job), parent, child:
+            outcome = tasks.run(attempt, {"chain": CHAIN}, store, without_gpu("not needed"), child, 0.0)
+            said = [receive(parent) for _ in iter(parent.poll, False)]
+        return outcome, [message for message in said if isinstance(message, Stepped)]
+
+
+@pytest.fixture
+def far(redis_url: str, tmp_path: Path) -> Iterator[Tasks]:
+    with hosted(redis_url, tmp_path, WITH_TASKS) as host:
+        yield Tasks(host)
+
+
+def test_a_task_on_another_host_keeps_its_checkpoints_in_the_service_and_resumes_from_them(far: Tasks) -> None:
+    job_id = far.submit(steps=9, hang_at=0)
+    first = far.claim()
+    outcome, said = far.run(first)
+    assert outcome.kind == "succeeded"
+    assert [message.checkpoint for message in said if message.checkpoint] == [f"1.{step}" for step in range(1, 10)]
+    assert far.host.api.store.checkpointed() == [job_id]
+    assert far.host.here() == [], "nothing stays on the worker's host"
+    kept = np.load(far.host.api.store.result(outcome.result) / "numbers.npy")
+    finish(far.host.api.queue, first, how="returned")
+    again = far.claim()
+    outcome, said = far.run(again, "1.9")
+    assert outcome.provenance.resumed_from == 9
+    assert [message.checkpoint for message in said] == []
+    assert np.array_equal(np.load(far.host.api.store.result(outcome.result) / "numbers.npy"), kept)
+
+
+def test_a_checkpoint_that_cannot_be_sent_is_left_out_and_the_task_goes_on(far: Tasks) -> None:
+    job_id = far.submit(steps=3)
+    job = far.claim()
+    far.host.api.queue.cancel(job_id)  # as a network that is away, to a checkpoint: the API does not take it
+    outcome, said = far.run(job)
+    assert [message.checkpoint for message in said if message.checkpoint] == []
+    assert (said[-1].step, outcome.kind) == (3, "failed"), "it went on to the end, where its result was not taken"
+    assert far.host.api.store.checkpointed() == []
+
+
+def test_checkpoints_are_of_the_attempt_that_runs_and_no_larger_than_the_task_declares(far: Tasks) -> None:
+    job_id = far.submit(steps=3)
+    job = far.claim()
+    path = f"/v1/worker/checkpoints/{result_name(job_id, 1)}"
+
+    def put(name: str, content: bytes = b"state", token: str = job.token) -> tuple[int, str]:
+        answer = far.host.worker.put(f"{path}/{name}", content=content, headers={CLAIM: token})
+        return answer.status_code, answer.json()["code"] if answer.content else ""
+
+    assert put("1.1") == (204, "")
+    assert far.host.worker.get(f"{path}/1.1", headers={CLAIM: job.token}).content == b"state"
+    assert far.host.worker.get(f"{path}/1.7", headers={CLAIM: job.token}).content == b"state", "the one before it"
+    assert put("2.1")[1] == put("1.x")[1] == put("1.1.1")[1] == "invalid-request"
+    assert put("1.2", token="0" * 32)[1] == "stale-attempt"
+    assert put("1.2", bytes((1 << 20) + 1)) == (413, "body-too-large")
+    assert far.host.worker.get(f"{path}/1.1").json()["code"] == "stale-attempt"
+    assert far.host.owner.get(f"{path}/1.1", headers={CLAIM: job.token}).status_code == 403
+    far.host.api.queue.cancel(job_id)
+    assert put("1.3")[1] == "stale-attempt"
 
 
 def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Host) -> None:
