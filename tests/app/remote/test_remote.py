@@ -455,13 +455,13 @@ class Tasks:
         return batch.jobs[0]
 
     def run(self, job: Held, checkpoint: str = "") -> tuple[Any, list[Stepped]]:
-        """The outcome of an attempt, and what its child said of its steps."""
+        """The outcome of an attempt, and what its child told of its steps."""
         parent, child = Pipe()
         attempt = Attempt(request=job.request, attempt=job.attempt, claim=job.token, checkpoint=checkpoint)
         with open_at(self.host) as store, at_hand(store, job), parent, child:
             outcome = tasks.run(attempt, {"chain": CHAIN}, store, without_gpu("not needed"), child, 0.0)
-            said = [receive(parent) for _ in iter(parent.poll, False)]
-        return outcome, [message for message in said if isinstance(message, Stepped)]
+            messages = [receive(parent) for _ in iter(parent.poll, False)]
+        return outcome, [message for message in messages if isinstance(message, Stepped)]
 
 
 @pytest.fixture
@@ -473,17 +473,17 @@ def far(redis_url: str, tmp_path: Path) -> Iterator[Tasks]:
 def test_a_task_on_another_host_keeps_its_checkpoints_in_the_service_and_resumes_from_them(far: Tasks) -> None:
     job_id = far.submit(steps=9, hang_at=0)
     first = far.claim()
-    outcome, said = far.run(first)
+    outcome, messages = far.run(first)
     assert outcome.kind == "succeeded"
-    assert [message.checkpoint for message in said if message.checkpoint] == [f"1.{step}" for step in range(1, 10)]
+    assert [message.checkpoint for message in messages if message.checkpoint] == [f"1.{step}" for step in range(1, 10)]
     assert far.host.api.store.checkpointed() == [job_id]
     assert far.host.here() == [], "nothing stays on the worker's host"
     kept = np.load(far.host.api.store.result(outcome.result) / "numbers.npy")
     finish(far.host.api.queue, first, how="returned")
     again = far.claim()
-    outcome, said = far.run(again, "1.9")
+    outcome, messages = far.run(again, "1.9")
     assert outcome.provenance.resumed_from == 9
-    assert [message.checkpoint for message in said] == []
+    assert [message.checkpoint for message in messages] == []
     assert np.array_equal(np.load(far.host.api.store.result(outcome.result) / "numbers.npy"), kept)
 
 
@@ -491,9 +491,9 @@ def test_a_checkpoint_that_cannot_be_sent_is_left_out_and_the_task_goes_on(far: 
     job_id = far.submit(steps=3)
     job = far.claim()
     far.host.api.queue.cancel(job_id)  # as a network that is away, to a checkpoint: the API does not take it
-    outcome, said = far.run(job)
-    assert [message.checkpoint for message in said if message.checkpoint] == []
-    assert (said[-1].step, outcome.kind) == (3, "failed"), "it went on to the end, where its result was not taken"
+    outcome, messages = far.run(job)
+    assert [message.checkpoint for message in messages if message.checkpoint] == []
+    assert (messages[-1].step, outcome.kind) == (3, "failed"), "it went on to the end, where its result was not taken"
     assert far.host.api.store.checkpointed() == []
 
 
