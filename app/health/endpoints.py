@@ -17,6 +17,7 @@ from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import performance
 from warpdesk_server.app.metrics.schemas import Performance
 from warpdesk_server.app.services import Services, ServicesDep
+from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.queue.reports import (
     FailedExample,
     GpuCondition,
@@ -96,18 +97,22 @@ async def _health(services: Services) -> schemas.Readiness:
     )
 
 
+_OTHERS = {"long": "long jobs", "tasks": "tasks"}  # what workers take that take no quick jobs
+
+
 def _of_workers(services: Services, workers: Sequence[WorkerReport]) -> schemas.Health:
     quick = [worker for worker in workers if worker.serves_quick_jobs]
     able = [worker for worker in quick if _is_able(services, worker)]
     if not able:
         states = [_progress(worker.warm_up) or worker.state for worker in quick]
-        states += ["takes long jobs alone"] * (len(workers) - len(quick))
+        states += [f"takes {_OTHERS[worker.takes]} alone" for worker in workers if not worker.serves_quick_jobs]
         sentence = (
             f"None of {len(workers)} live workers is ready" + (": " if states else "") + ", ".join(sorted(states))
         )
         return schemas.Health(status="unavailable", reasons=[sentence, *_gpus(workers), *_failures(workers)])
     troubles = [*services.admission.troubles(), *_waiting(workers), *_gpus(workers), *_failures(able)]
-    if services.operations and all(_disabled(worker) >= services.operations.keys() for worker in able):
+    offered = {name for name, one in services.operations.items() if isinstance(one, Operation)}
+    if offered and all(_disabled(worker) >= offered for worker in able):
         sentence = f"None of {len(able)} ready workers can run any operation"
         return schemas.Health(status="unavailable", reasons=[sentence, *troubles])
     return schemas.Health(status="degraded" if troubles else "ok", reasons=troubles)
@@ -127,6 +132,8 @@ def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
     reasons = [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
     if failed := sum(each.long_fault is not None for each in workers):
         reasons.append(f"{failed} of {len(workers)} live workers cannot start a process for long jobs")
+    if failed := sum(each.task_fault is not None for each in workers):
+        reasons.append(f"{failed} of {len(workers)} live workers cannot start a process for tasks")
     return reasons
 
 

@@ -141,8 +141,8 @@ class Placement:
 
     @property
     def long(self) -> bool:
-        """Whether the submitted job takes long, and so delays no other."""
-        return self._earlier is None and self._job.long
+        """Whether the submitted job takes long or is a task, and so delays no other."""
+        return self._earlier is None and (self._job.long or self._job.task)
 
     def prepare(self) -> None:
         """All stages of a job's submission before Redis is needed."""

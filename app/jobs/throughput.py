@@ -48,7 +48,7 @@ class ThroughputEstimate:
         provenance = record.provenance
         if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
             return
-        if record.request.long:
+        if record.request.long or record.request.task:
             return
         self._ended += 1
         # The time of a private job reveals its noise, and every caller may learn this rate.

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -48,19 +48,18 @@ class _Context:
     stop: bool = False
     resumed_from: int | None = None
     again: str = ""  # why the task began with its first step although there was a checkpoint
-    _began: float = field(default_factory=time.monotonic)
     _sent_at: float = 0.0
     _reported_at: float = -math.inf
-    _kept_at: float = field(default_factory=time.monotonic)
     _cost: float = 0.0  # seconds that the last checkpoint took
+
+    def __post_init__(self) -> None:
+        self._before = self.head.seconds
+        self._began = self._kept_at = time.monotonic()
 
     @property
     def seconds(self) -> float:
         """What the task's steps took together, without those that were repeated."""
         return self._before + time.monotonic() - self._began
-
-    def __post_init__(self) -> None:
-        self._before = self.head.seconds
 
     def report(self, step: int, done: float | None = None, **values: float) -> None:
         now = time.monotonic()

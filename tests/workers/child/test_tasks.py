@@ -1,0 +1,200 @@
+"""A task's run in a child: how often it reports and keeps its state, and what it refuses."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.workers.stepping import CHAIN
+from warpdesk_server.kernels.operation import Input
+from warpdesk_server.kernels.task import Stopped, Undisturbed
+from warpdesk_server.workers.child import tasks
+from warpdesk_server.workers.child.checkpoint import CheckpointHead
+from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.pipe import Attempt, FromChild, Stepped, StopTask, receive, send
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest
+from warpdesk_server.workers.store.spool import SpoolStore
+
+HEAD = CheckpointHead(step=0, seconds=0.0, code="c0de", work="3456", backend="cpu")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Child:
+    """The context of a task in this process, under a clock of the test, and what its parent is told."""
+
+    def __init__(self, clock: Clock, parent: Connection, child: Connection, keep: Callable[..., None]) -> None:
+        self.clock, self.parent = clock, parent
+        self.store: Any = type("Store", (), {"keep_checkpoint": staticmethod(keep)})
+        self.context = tasks._Context(Attempt(request=request(), attempt=1), HEAD, self.store, child, 10.0, None)
+
+    def heard(self) -> list[Stepped]:
+        found: list[FromChild] = [receive(self.parent) for _ in iter(self.parent.poll, False)]
+        return [message for message in found if isinstance(message, Stepped)]
+
+
+def request(**fields: Any) -> JobRequest:
+    values: dict[str, Any] = {"params": {"steps": 3}, "inputs": {}, "timeout": 10.0, "result_ttl": 60.0, "seed": 7}
+    values |= {"checkpoint_bytes": 1 << 20, "task": True, **fields}
+    return JobRequest(id="job_1", owner="key_a", operation="chain", **values)
+
+
+@contextmanager
+def child(monkeypatch: pytest.MonkeyPatch, keep: Callable[..., None] = lambda *_: None) -> Iterator[Child]:
+    clock = Clock()
+    monkeypatch.setattr(tasks, "time", clock)
+    parent, end = Pipe()
+    with parent, end:
+        yield Child(clock, parent, end, keep)
+
+
+def test_reports_are_told_once_a_second_and_later_each_thousandth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(monkeypatch) as one:
+        rows = 0
+        for step in range(1, 500):  # 50 s
+            one.clock.now += 0.1
+            one.context.report(step, loss=1.0)
+            rows += sum(message.values is not None for message in one.heard())
+        assert 45 <= rows <= 51
+        one.clock.now += 10_000.0
+        one.context.report(500, loss=1.0)
+        rows = 0 * len(one.heard())
+        for step in range(501, 601):
+            one.clock.now += 1.0
+            one.context.report(step, loss=1.0)
+            rows += sum(message.values is not None for message in one.heard())
+        assert rows == 9, "one in ten seconds"
+        one.context.report(601, 1.0, loss=math.nan, rate=2)
+        assert one.heard()[-1].values == {"loss": None, "rate": 2.0}, "the last one is always told"
+
+
+def test_a_task_that_says_nothing_else_shows_life_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(monkeypatch) as one:
+        for step in range(1, 51):  # 5 s
+            one.clock.now += 0.1
+            one.context.checkpoint(step, dict)
+        assert 4 <= len(one.heard()) <= 6
+
+
+def test_checkpoints_take_a_fiftieth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long one takes, and no sooner than the setting says."""
+
+    def keep(*_: Any) -> None:
+        nonlocal spent
+        spent += cost
+        one.clock.now += cost
+
+    for cost, share in ((0.001, 0.0001), (0.5, 0.02), (4.0, 0.02)):
+        spent = 0.0
+        with child(monkeypatch, keep) as one:
+            began = one.clock.now
+            kept = []
+            for step in range(1, 20_001):  # 2,000 s
+                one.clock.now += 0.1
+                one.context.checkpoint(step, dict)
+                kept += [message for message in one.heard() if message.checkpoint]
+            assert share / 2 < spent / (one.clock.now - began) <= share
+            assert len(kept) == round(spent / cost)
+            assert [message.checkpoint for message in kept] == [f"1.{message.step}" for message in kept]
+
+
+def test_a_task_that_is_told_to_stop_keeps_its_state_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(monkeypatch) as one:
+        one.context.checkpoint(1, dict)
+        assert not one.context.stop
+        send(one.parent, StopTask(job="job_1"))
+        with pytest.raises(Stopped):
+            one.context.checkpoint(2, dict)
+        assert (one.context.stop, one.heard()[-1].checkpoint) == (True, "1.2")
+
+
+def test_what_was_meant_for_a_task_before_it_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(monkeypatch) as one:
+        send(one.parent, StopTask(job="job_0"))
+        one.context.checkpoint(1, dict)
+        assert not one.context.stop
+
+
+def test_a_disk_that_is_full_costs_the_checkpoint_and_not_the_task(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def keep(*_: Any) -> None:
+        raise OSError(28, "the disk is full")
+
+    with child(monkeypatch, keep) as one:
+        one.clock.now += 11
+        one.context.checkpoint(1, dict)
+        assert not any(message.checkpoint for message in one.heard())
+        assert "no checkpoint after step 1" in caplog.text
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SpoolStore:
+    return SpoolStore(tmp_path / "store")
+
+
+def outcome(store: SpoolStore, task: Any = CHAIN, **fields: Any) -> Any:
+    parent, end = Pipe()
+    with parent, end:
+        attempt = Attempt(request=request(**fields), attempt=1)
+        return tasks.run(attempt, {"chain": task}, store, without_gpu("none here"), end, 10.0)
+
+
+def test_a_task_whose_libraries_are_missing_says_which(store: SpoolStore) -> None:
+    failed = outcome(store, replace(CHAIN, libraries=("numpy", "a-library-that-nobody-has")))
+    assert failed == Failed(
+        code="operation-error",
+        message="chain needs a-library-that-nobody-has, which this worker's environment lacks",
+        retryable=True,
+    )
+
+
+def test_a_task_that_needs_more_memory_than_there_is_begins_nothing(store: SpoolStore) -> None:
+    failed = outcome(store, size=1 << 60)
+    assert failed.code == "out-of-memory"
+    assert failed.retryable
+    assert f"chain needs {1 << 60} bytes, and this worker's machine has" in failed.message
+
+
+def test_a_task_that_insists_on_a_gpu_has_one_or_fails(store: SpoolStore) -> None:
+    assert outcome(store, backend="gpu").code == "no-gpu-worker"
+    on_the_cpu = outcome(store, backend="auto")
+    assert (on_the_cpu.provenance.backend, on_the_cpu.provenance.fallback_reason) == ("cpu", "none here")
+    assert outcome(store, backend="cpu").provenance.fallback_reason is None
+
+
+def test_an_unknown_task_and_wrong_params_are_the_callers(store: SpoolStore) -> None:
+    assert outcome(store, replace(CHAIN, name="other"), params={"steps": "three"}).code == "invalid-input"
+
+
+def test_a_task_is_told_apart_by_its_code_and_its_libraries() -> None:
+    assert CHAIN.code == replace(CHAIN).code
+    assert CHAIN.code != replace(CHAIN, uses=("tests.workers.misbehaving",)).code
+    assert CHAIN.code != replace(CHAIN, libraries=("numpy",)).code
+
+
+def test_a_confidential_task_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not leave behind"):
+        replace(CHAIN, randomness="private")
+    with pytest.raises(ValueError, match="must not leave behind"):
+        replace(CHAIN, inputs=(Input("key", "a secret", ("float64",), (1,), secret=True),))
+
+
+def test_whoever_runs_a_task_alone_needs_no_worker() -> None:
+    context = Undisturbed()
+    outputs = CHAIN.function()(CHAIN.params(steps=3), context, seed=1)
+    assert outputs["numbers"].dtype == np.uint64
+    assert [(step, done) for step, done, _ in context.reports] == [(1, 1 / 3), (2, 2 / 3), (3, 1.0)]
