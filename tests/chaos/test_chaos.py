@@ -242,21 +242,27 @@ def test_killed_parents_and_children_cost_no_job(worlds: Worlds, size: Size, tmp
 def test_tasks_among_other_jobs_have_the_bytes_of_an_undisturbed_run(
     worlds: Worlds, size: Size, tmp_path: Path
 ) -> None:
-    """Whoever runs a task is killed: the parent or the child, or the network between it and Redis is cut."""
-    tasks = [task(turn, size.times * 4, 0.1) for turn in range(4)]
+    """Whoever runs a task is killed, the parent or the child, or the network between it and Redis is silent."""
+    tasks = [task(turn, 50, 0.1) for turn in range(8)]
     ends: list[str] = []
+
+    def among(submissions: Iterator[Submission]) -> Iterator[Submission]:
+        for number, one in enumerate(submissions):
+            yield one
+            if number % 16 == 0:
+                turn = number // 16
+                yield Submission(1_000_000 + turn, tasks[turn % 8], key=f"{tmp_path.name}-task-{turn}")
 
     with worlds.chaos(
         size,
         tmp_path,
-        first=[Submission(1_000_000 + turn, one, key=f"{tmp_path.name}-task-{turn}") for turn, one in enumerate(tasks)],
         enough=lambda: len(ends) >= size.times,
+        proxied=True,
+        among=among,
     ) as run:
         run.clean.update(
             {
-                one.name: digest(
-                    {"numbers": undisturbed(one.body["params"], one.body["seed"]), "steps": size.times * 4}
-                )
+                one.name: digest({"numbers": undisturbed(one.body["params"], one.body["seed"]), "steps": 50})
                 for one in tasks
             }
         )
@@ -267,15 +273,23 @@ def test_tasks_among_other_jobs_have_the_bytes_of_an_undisturbed_run(
             if not busy or len(ends) >= size.times:
                 return
             victim = busy[len(ends) % len(busy)]
-            what = ("child", "parent", "worker")[len(ends) % 3]
+            what = ("child", "parent", "worker", "network")[len(ends) % 4]
+            run.world.history.add("fault", "killer", detail=f"{what} of {victim.name}")
+            ends.append(what)
+            if what == "network":
+                beside = [place for place, part in enumerate(run.world.workers) if part.pid == victim.started_by]
+                for place in beside:
+                    run.world.links[place].silence()
+                run.world.pause(size.long)
+                for place in beside:
+                    run.world.links[place].open()
+                return
             pid = {"child": victim.child_pid, "parent": victim.pid, "worker": victim.started_by}[what]
             assert pid is not None
             for part in run.world.workers:
                 part.killed = part.killed or part.pid == pid
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            run.world.history.add("fault", "killer", detail=f"{what} of {victim.name}")
-            ends.append(what)
 
         run.work_off(harm, size.every)
         run.facts = {"kills of workers of tasks": dict(Counter(ends))}

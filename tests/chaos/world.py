@@ -185,7 +185,11 @@ class World:
                 self._launched(name, self._launcher(name, environment, "warpdesk_server.workers.parent.main"))
             )
         descriptor = self._listening.fileno()
-        environment = {"WARPDESK_REDIS_URL": self._redis_url(-1), "WARPDESK_SWEEP_EVERY": "1"}
+        environment = {
+            "WARPDESK_REDIS_URL": self._redis_url(-1),
+            "WARPDESK_SWEEP_EVERY": "1",
+            "WARPDESK_MAX_LIVE_TASKS": "100",
+        }
         launch = self._launcher("api", environment, "tests.chaos.api", "--fd", str(descriptor), fds=(descriptor,))
         self.parts.append(self._launched("api", launch))
         self.until(self.ready, "the service did not become ready")
