@@ -2,6 +2,8 @@
 
 import importlib
 import json
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,9 +15,16 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching, Joint
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
+from warpdesk_server.kernels.sharding import Shard, Sharding
 from warpdesk_server.kernels.spend import Spend
 
 Backend = Literal["cpu", "gpu"]
+
+# With width `auto` a shard takes one core at least so many seconds, since to claim it and to store its result takes
+# tens of milliseconds. And the merge, with what each worker has to do besides its share, takes at most this part of the
+# job's time.
+SHARD_SECONDS = 0.5
+SHARD_OVERHEAD = 0.03
 
 
 @dataclass(frozen=True)
@@ -261,12 +270,19 @@ class Operation(Computation):
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
     `compile_seconds` is about how long one core compiles its example for the CPU; quick ones are warm first.
     `compiled_with` is a name for what its example compiles, if other operations compile the same.
+    `sharding` is how a job is cut for several workers; None, or its answer is None, where the job stays whole. An
+    operation that is confidential has none: its key stays on one host.
     """
 
     variants: tuple[Example, ...] = ()
     compile_seconds: float = 0.0
     compiled_with: str = ""
     grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
+    sharding: Callable[[Any, Mapping[str, ArrayInfo]], Sharding | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.sharding is not None and self.confidential:
+            raise TypeError(f"{self.name} is confidential: it stays on one host, and cannot have `sharding`")
 
     def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
         """The operation's one call for a batch of jobs with these parameters and inputs of equal dtypes and shapes.
@@ -277,6 +293,41 @@ class Operation(Computation):
             return None
         joint: Joint | None = importlib.import_module(f"{self.package}.batch").join(params, jobs)
         return joint
+
+    def shards(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
+        """The sharding of an operation's job; None if the job stays whole, as one of a single unit does."""
+        sharding = None if self.sharding is None else self.sharding(params, inputs)
+        return None if sharding is None or sharding.units < 2 else sharding
+
+    def shard_cost(self, sharding: Sharding, inputs: Mapping[str, ArrayInfo], shard: Shard) -> Cost:
+        """The cost of one shard of an operation's job: that of a job like it, on what it reads of the inputs."""
+        return self.cost(sharding.like(shard), sharding.parts(inputs, shard))
+
+    def merge_cost(self, sharding: Sharding, count: int) -> Cost:
+        """The cost of merging so many shards of an operation's job: the bytes that are read and written for it."""
+        joined = sum(division.whole.nbytes for division in sharding.joined.values())
+        return Cost(2 * (joined + count * sum(info.nbytes for info in sharding.added.values())))
+
+    def width(self, params: Params, inputs: Mapping[str, ArrayInfo], workers: int) -> int:
+        """The number of shards of an operation's job that `workers` idle workers should compute; 1: it stays whole.
+
+        It is what the width `auto` stands for: SHARD_SECONDS and SHARD_OVERHEAD.
+        """
+        sharding = self.shards(params, inputs)
+        if sharding is None:
+            return 1
+        whole = self.cost(params, inputs).core_seconds
+
+        def overhead(count: int) -> float:
+            sizes = Counter(shard.end - shard.first for shard in sharding.cut(count))
+            shards = sum(
+                number * self.shard_cost(sharding, inputs, Shard(0, size)).core_seconds
+                for size, number in sizes.items()
+            )
+            return ((shards - whole) / count + self.merge_cost(sharding, count).core_seconds) / whole
+
+        most = min(workers, sharding.units, int(whole / SHARD_SECONDS))
+        return 1 + bisect_right(range(2, most + 1), SHARD_OVERHEAD, key=overhead)
 
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
         """Import and return the function that computes this operation on a backend."""
