@@ -26,10 +26,19 @@ def tree_sum(values):  # type: ignore[no-untyped-def]
 
 def pairwise_sum(partials: NDArray[np.float64]) -> NDArray[np.float64]:
     """The sum that kernels share over the first axis of (blocks, sums), as a tree of neighbours."""
-    while len(partials) > 1:
+    total: NDArray[np.float64] = sums_of_runs(partials, len(partials))[0]
+    return total
+
+
+def sums_of_runs(partials: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    """The sums that kernels share over each run of `length` blocks: (blocks, sums) become (runs, sums).
+
+    If the length is a power of two, `pairwise_sum` of the runs has the bytes of `pairwise_sum` of the blocks.
+    """
+    while length > 1:
         if len(partials) % 2:
             partials = np.concatenate([partials, np.zeros((1, *partials.shape[1:]))])
         partials = partials[0::2] + partials[1::2]
+        length = -(-length // 2)
     # A single block may be -0.0, which adding a missing neighbour would turn into +0.0.
-    total: NDArray[np.float64] = partials[0] + 0.0
-    return total
+    return partials + 0.0

@@ -13,7 +13,7 @@ from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import exp64
 from warpdesk_server.kernels.device.normal import box_muller
 from warpdesk_server.kernels.device.philox import philox4x32
-from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+from warpdesk_server.kernels.device.reduce import BLOCK, sums_of_runs, tree_sum
 from warpdesk_server.kernels.monte_carlo import spec
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
 from warpdesk_server.kernels.monte_carlo.plan import (
@@ -21,11 +21,13 @@ from warpdesk_server.kernels.monte_carlo.plan import (
     ASIAN_GEOMETRIC,
     BARRIER_DISCRETE,
     EUROPEAN,
+    Terms,
     hit_discounts,
     key,
     terms,
 )
 from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
+from warpdesk_server.kernels.sharding import Shard
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
@@ -36,17 +38,28 @@ BLOCKS_PER_TASK = 4
 def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
     """The outputs of monte_carlo. Its cut into chunks of paths bounds memory and changes no byte of the answer."""
     job = terms(params)
-    discounts = hit_discounts(params)
+    return estimate(params, job, **_sums(params, job, spec.whole(params), seed))
+
+
+def shard_sums(params: MonteCarloParams, shard: Shard, *, seed: int) -> dict[str, NDArray[Any]]:
+    """The sums and the histogram of one shard of a simulation (spec.sharding)."""
+    return _sums(params, terms(params), shard, seed)
+
+
+def _sums(params: MonteCarloParams, job: Terms, shard: Shard, seed: int) -> dict[str, NDArray[Any]]:
+    """Simulate the paths of a shard: the sums of each unit (units, SUMS), and the counts of terminal prices (BINS)."""
+    first, end = spec.span(params, shard)
+    unit, discounts = spec.unit(params), hit_discounts(params)
     k0, k1 = key(seed)
-    counts = np.zeros(BINS, dtype=np.int64)
-    chunks = []
-    for first in range(0, params.paths, spec.CHUNK):
-        blocks = -(-min(spec.CHUNK, params.paths - first) // BLOCK)
-        partials = np.empty((blocks, SUMS))
-        with progress.stage(first / params.paths, min(first + spec.CHUNK, params.paths) / params.paths):
-            _simulate(job, discounts, np.uint64(k0), np.uint64(k1), first, partials, counts)
-        chunks.append(pairwise_sum(partials))
-    return estimate(params, job, pairwise_sum(np.array(chunks)), counts)
+    sums, counts = np.empty((shard.end - shard.first, SUMS)), np.zeros(BINS, dtype=np.int64)
+    for start in range(first, end, spec.CHUNK):
+        stop = min(start + spec.CHUNK, end)
+        partials = np.empty((-(-(stop - start) // BLOCK), SUMS))
+        with progress.stage((start - first) / (end - first), (stop - first) / (end - first)):
+            _simulate(job, discounts, np.uint64(k0), np.uint64(k1), start, partials, counts)
+        found, from_unit = sums_of_runs(partials, unit // BLOCK), (start - first) // unit
+        sums[from_unit : from_unit + len(found)] = found
+    return {"sums": sums, "counts": counts}
 
 
 def _simulate(

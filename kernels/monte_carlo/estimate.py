@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.device.reduce import pairwise_sum
 from warpdesk_server.kernels.monte_carlo.closed_form import exp, normal_quantile
-from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms
+from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms, terms
 from warpdesk_server.kernels.monte_carlo.reliability import deciding_paths, warnings
 from warpdesk_server.kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
 
@@ -21,12 +22,18 @@ BETA_NEEDS = 200
 NOISE = 2.0**-46
 
 
+def of_sums(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> dict[str, Any]:
+    """The outputs of monte_carlo from the arrays that its shards gave (spec.sharding)."""
+    return estimate(params, terms(params), sums, counts)
+
+
 def estimate(
     params: MonteCarloParams, job: Terms, sums: NDArray[np.float64], counts: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """The outputs of monte_carlo from the sums over paths listed in spec.SUMS and the histogram of W_steps."""
+    """The outputs of monte_carlo from the sums over each unit's paths, listed in spec.SUMS, and the histogram of
+    W_steps."""
     n = float(params.paths)
-    x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in sums)
+    x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
     plain_price = job.shift + x / n
     plain_variance = _variance(x, xx, n)
     price, variance = plain_price, plain_variance

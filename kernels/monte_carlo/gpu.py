@@ -1,17 +1,20 @@
 """The Monte Carlo simulation of option paths on a GPU, one path per thread, in one launch if memory allows."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum
+from warpdesk_server.kernels.device.reduce import BLOCK, sums_of_runs
 from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.monte_carlo import spec
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
-from warpdesk_server.kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
+from warpdesk_server.kernels.monte_carlo.plan import KINDS, Terms, hit_discounts, key, lines, tame, terms
 from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
+from warpdesk_server.kernels.sharding import Shard
 
 _CU = Path(__file__).with_name("monte_carlo.cu")
 
@@ -21,6 +24,16 @@ SOURCES: tuple[Source, ...] = tuple(Source(_CU, {"KIND": kind}) for kind in KIND
 def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
     """The outputs of monte_carlo, an option's simulated price, with the same bytes as cpu.monte_carlo."""
     job = terms(params)
+    return estimate(params, job, **_sums(params, job, spec.whole(params), seed, device))
+
+
+def shard_sums(params: MonteCarloParams, shard: Shard, *, seed: int, device: Device) -> dict[str, NDArray[Any]]:
+    """The sums and the histogram of one shard of a simulation, with the same bytes as cpu.shard_sums."""
+    return _sums(params, terms(params), shard, seed, device)
+
+
+def _sums(params: MonteCarloParams, job: Terms, shard: Shard, seed: int, device: Device) -> dict[str, NDArray[Any]]:
+    first, end = spec.span(params, shard)
     k0, k1 = key(seed)
     kernel = device.kernel(SOURCES[job.kind], "monte_carlo")
     scalars = (
@@ -34,20 +47,19 @@ def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[
         np.int32(tame(job)),
     )
     tables = lines(job), hit_discounts(params)
-    grid, blocks_of_chunk = spec.grid(params, {}), spec.CHUNK // BLOCK
-    sums, counts = np.empty((grid.chunks, SUMS)), np.zeros(BINS, np.int64)
+    unit, grid = spec.unit(params), spec.grid(spec.like(params, shard), {})
+    sums, counts = np.empty((shard.end - shard.first, SUMS)), np.zeros(BINS, np.int64)
 
-    def work(first: int, end: int) -> None:
-        start, paths = first * spec.CHUNK, min(end * spec.CHUNK, params.paths)
+    def work(begin: int, stop: int) -> None:
+        start, paths = first + begin * spec.CHUNK, min(first + stop * spec.CHUNK, end)
         blocks = -(-(paths - start) // BLOCK)
         shared = [device.to_device(table) for table in tables]
         counted, partials = device.zeros(BINS, np.uint32), device.empty((blocks, SUMS), np.float64)
         kernel((blocks,), (BLOCK,), (np.int64(start), np.int64(paths), *scalars, *shared, partials, counted))
         summed, histogram = device.to_host(partials), device.to_host(counted)
-        for chunk in range(first, end):
-            from_block = (chunk - first) * blocks_of_chunk
-            sums[chunk] = pairwise_sum(summed[from_block : from_block + blocks_of_chunk])
+        found, from_unit = sums_of_runs(summed, unit // BLOCK), (start - first) // unit
+        sums[from_unit : from_unit + len(found)] = found
         np.add(counts, histogram, out=counts)  # last, when nothing can fail any more, so that chunks are counted once
 
     chunks.run(device, grid, work)
-    return estimate(params, job, pairwise_sum(sums), counts)
+    return {"sums": sums, "counts": counts}

@@ -1,6 +1,7 @@
 """The specification of monte_carlo: options under geometric Brownian motion, priced by simulated paths."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +11,7 @@ from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
+from warpdesk_server.kernels.sharding import Division, Shard, Sharding
 
 Payoff = Literal[
     "european",
@@ -30,6 +32,9 @@ FLOOR = 1e-9  # least maturity, and least volatility but 0: below lie steps whos
 BLOCK = 256  # paths whose sums are one leaf of the tree over all paths: as in kernels/device/reduce.py
 # Paths in a chunk: BLOCK times a power of two, so that the tree over a chunk is a subtree of the tree over all.
 CHUNK = 1 << 20
+UNITS = (
+    256  # that a job is cut into, at most, so that their sums take 16 KiB; many workers have even shards all the same
+)
 
 # The sums over the paths of a block: x, x^2, y, y^2, x y, where x is the payoff minus plan.Terms.shift and y the
 # control minus its expectation. Then 1 if the payoff is positive, 1 if the control's is, and the cube of
@@ -164,6 +169,43 @@ def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
     return Grid(-(-params.paths // CHUNK), each=blocks * SUMS * 8, fixed=BINS * 4 + numbers * 8)
 
 
+def unit(params: MonteCarloParams) -> int:
+    """The paths of a simulation's unit: BLOCK times a power of two, so that its tree is a subtree; at most a chunk."""
+    paths = BLOCK
+    while paths < CHUNK and paths * UNITS < params.paths:
+        paths *= 2
+    return paths
+
+
+def whole(params: MonteCarloParams) -> Shard:
+    """The shard of all units of a simulation."""
+    return Shard(0, -(-params.paths // unit(params)))
+
+
+def span(params: MonteCarloParams, shard: Shard) -> tuple[int, int]:
+    """The paths of a simulation's shard: the first, and the end."""
+    return shard.first * unit(params), min(shard.end * unit(params), params.paths)
+
+
+def like(params: MonteCarloParams, shard: Shard) -> MonteCarloParams:
+    """The parameters of a simulation of as many paths as a shard has."""
+    first, end = span(params, shard)
+    return params.model_copy(update={"paths": end - first})
+
+
+def sharding(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Sharding:
+    """The sharding of a simulation: of each unit of paths the sums listed at SUMS, and of each shard its histogram."""
+    units = whole(params).end
+    return Sharding(
+        units,
+        partial(like, params),
+        joined={"sums": Division(ArrayInfo("float64", (units, SUMS)))},
+        added={"counts": ArrayInfo("int64", (BINS,))},
+        partials="shard_sums",
+        outputs="estimate.of_sums",
+    )
+
+
 _MARKET = {"spot": 100.0, "strike": 100.0, "rate": 0.05, "dividend": 0.0, "volatility": 0.2, "maturity": 1.0}
 
 
@@ -230,6 +272,7 @@ OPERATION = Operation(
     grid=grid,
     # Each job has its own seed, and its paths fill a device. Jobs run one by one, so the bytes of one count at a time.
     batching=Batching(steps=2e6, alike=False, bytes=512 << 20),
+    sharding=sharding,
     randomness="seed",
     # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
     variants=(

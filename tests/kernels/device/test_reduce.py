@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum, sums_of_runs, tree_sum
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.source import Source
 
@@ -27,6 +27,7 @@ def test_aligned_cuts_change_no_byte(values: list[float], log2_chunk: int) -> No
     partials = np.array(values)[:, None]
     chunk = 1 << log2_chunk
     runs = np.array([pairwise_sum(partials[first : first + chunk]) for first in range(0, len(values), chunk)])
+    assert as_bytes(sums_of_runs(partials, chunk)) == as_bytes(runs)
     assert as_bytes(pairwise_sum(runs)) == as_bytes(pairwise_sum(partials))
 
 
