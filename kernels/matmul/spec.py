@@ -12,6 +12,7 @@ from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
+from warpdesk_server.kernels.sharding import Division, Sharding
 
 Precision = Literal["ieee", "tf32", "bf16", "fp16"]
 
@@ -20,7 +21,7 @@ Precision = Literal["ieee", "tf32", "bf16", "fp16"]
 # as many.
 PANEL_BYTES = 64 << 20
 SHARED = 4
-_TILE = 128  # the tile of matmul.cu: larger panels are multiples of it
+_TILE = 128  # the tile of matmul.cu: larger panels are multiples of it, and shards have whole ones
 _MULTIPLY_ADD: dict[DType, float] = {"float32": 1.5e-11, "float64": 3e-11}  # seconds of a core: `Cost.step`
 _MEASURING = 64 << 20  # bytes to measure the error of a reduced precision with: precision.py takes 32 MiB twice
 
@@ -229,6 +230,32 @@ def _grid(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Grid:
     return cut(dimensions(a.shape, b.shape), ITEMSIZE[a.dtype]).grid(ITEMSIZE[a.dtype], params.precision)
 
 
+def _sharding(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
+    """The sharding of matrix products by our own kernel: tiles of rows where one b serves all rows, else products.
+
+    None for a BLAS library: the last bits of a row depend on how many rows are multiplied with it.
+    """
+    if params.algorithm != "kernel":
+        return None
+    a, b = inputs["a"], inputs["b"]
+    size = dimensions(a.shape, b.shape)
+    each, inner = (_TILE, 1) if size.one_b or size.batch == 1 else (1, 2)
+    product = Division(ArrayInfo(a.dtype, size.product), each, inner)
+    divided = {"a": a} if inner == 1 else {"b": b} if size.one_a else {"a": a, "b": b}
+    return Sharding(
+        -(-product.lines[0] // each),
+        lambda _: params,
+        inputs={name: Division(factor, each, inner) for name, factor in divided.items()},
+        joined={"product": product},
+        values={
+            "algorithm": "kernel",
+            "algorithm_reason": "requested",
+            "precision": params.precision,
+            "relative_error": None,
+        },
+    )
+
+
 def _factors(dtype: str) -> dict[str, Any]:
     return {
         "a": {"data": [[1.0, 2.0], [3.0, 4.0]], "dtype": dtype},
@@ -263,6 +290,7 @@ OPERATION = Operation(
     grid=_grid,
     check=_check,
     batching=Batching(steps=1e8),
+    sharding=_sharding,
     variants=(
         Example({"algorithm": "kernel"}, _factors("float64")),
         # On a GPU, CuPy compiles what rounds to each format.
