@@ -36,11 +36,7 @@ def expression(params: Expression, **inputs: Array) -> dict[str, Any]:
     """Several series of a caller's graph in one array (outputs, time) or (outputs, assets, time), with their names and
     first bars."""
     program = expressions.program_of(params, next(iter(inputs.values())).dtype.itemsize)
-    return {
-        "series": _compute_program(program, params, inputs),
-        "names": list(program.names),
-        "first": dict(program.first),
-    }
+    return {"series": _compute_program(program, params, inputs), **expressions.values_of(program)}
 
 
 def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array]) -> Array:

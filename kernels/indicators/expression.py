@@ -25,6 +25,7 @@ from warpdesk_server.kernels.indicators.plan import Program, TooManySteps, plan
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
+from warpdesk_server.kernels.sharding import Sharding
 
 _RESERVED = ("series", "names", "first")  # outputs of the operation itself
 MOST_NODES = 64
@@ -297,6 +298,11 @@ def program_of(params: Expression, itemsize: int) -> Program:
     return _program(params.model_dump_json(exclude={"nan_policy"}), itemsize)
 
 
+def values_of(program: Program) -> dict[str, Any]:
+    """The outputs of an expression besides its series."""
+    return {"names": list(program.names), "first": dict(program.first)}
+
+
 @lru_cache(maxsize=64)
 def _program(params: str, itemsize: int) -> Program:
     return plan(read(Expression.model_validate_json(params))[0], itemsize, MOST_STEPS)
@@ -336,6 +342,11 @@ def _cost(params: Expression, infos: Mapping[str, ArrayInfo]) -> Cost:
 
 def _grid(params: Expression, infos: Mapping[str, ArrayInfo]) -> Grid:
     return indicator.grid_of(program_of(params, indicator.itemsize_of(infos)), infos)
+
+
+def _sharding(params: Expression, infos: Mapping[str, ArrayInfo]) -> Sharding:
+    program = program_of(params, indicator.itemsize_of(infos))
+    return indicator.sharding_of(params, infos, ("series",), (len(program.names),), values_of(program))
 
 
 def _twin(function: str, *inputs: str, **written: Any) -> SameAs:
@@ -408,5 +419,6 @@ EXPRESSION = Operation(
     grid=_grid,
     check=check,
     batching=spec.BATCHING,
+    sharding=_sharding,
     same_as=_TWINS,
 )  # fmt: skip

@@ -38,8 +38,7 @@ def _run(name: str, params: Any, *arrays: Array, device: Device, **named: Array)
 def expression(params: Expression, *, device: Device, **inputs: Array) -> dict[str, Any]:
     """A caller's graph on a GPU: the outputs of cpu.expression."""
     program = expressions.program_of(params, next(iter(inputs.values())).dtype.itemsize)
-    series = _compute_program(program, params, inputs, device)
-    return {"series": series, "names": list(program.names), "first": dict(program.first)}
+    return {"series": _compute_program(program, params, inputs, device), **expressions.values_of(program)}
 
 
 def _compute_program(program: Program, params: Any, inputs: Mapping[str, Array], device: Device) -> Array:

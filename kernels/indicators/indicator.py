@@ -29,6 +29,7 @@ from warpdesk_server.kernels.indicators.stages import stages
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
+from warpdesk_server.kernels.sharding import Division, Sharding
 
 MOST_WORK = 2e11  # steps of about a nanosecond of one core
 _EXAMPLE_BARS = 48
@@ -170,6 +171,7 @@ def indicator(
             grid=lambda params, infos: grid_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
             check=lambda params, infos: _check(name, params, infos),
             batching=spec.BATCHING,
+            sharding=lambda params, infos: sharding_of(params, infos, tuple(outputs)),
             counted_as="" if oldest else "indicator",
             same_as=tuple(twin.of([each.shown for each in inputs], tuple(outputs)) for twin in same_as),
         )
@@ -333,6 +335,28 @@ def grid_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Grid:
         return Grid(0, 0)
     each = rows_of_a_chunk(rows, time)
     return Grid(-(-rows // each), _need(program, each, time, itemsize), spec.ROUNDING)
+
+
+def sharding_of(
+    params: Any,
+    infos: Mapping[str, ArrayInfo],
+    outputs: Sequence[str],
+    before: tuple[int, ...] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Sharding:
+    """The sharding of an indicator by assets; one series for all assets is read by every shard.
+
+    `before` are the axes of an output before those of the inputs, `values` the outputs that are no arrays.
+    """
+    shape, dtype = whole_shape(infos), next(iter(infos.values())).dtype
+    whole = ArrayInfo(dtype, (*before, *shape))
+    return Sharding(
+        math.prod(shape[:-1]),
+        lambda _: params,
+        inputs={name: Division(info) for name, info in infos.items() if info.shape == shape},
+        joined={name: Division(whole, outer=len(before)) for name in outputs},
+        values=values or {},
+    )
 
 
 def rows_of_a_chunk(rows: int, time: int) -> int:
