@@ -8,6 +8,7 @@ from warpdesk_server.kernels.indicators.declared import DECLARED
 from warpdesk_server.kernels.indicators.expression import EXPRESSION
 from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
+from warpdesk_server.kernels.monte_carlo.until import TASK as MONTE_CARLO_UNTIL
 from warpdesk_server.kernels.operation import Computation, Operation
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
@@ -30,6 +31,6 @@ _ALL: tuple[Operation, ...] = (
 
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}
 
-TASKS: dict[str, Task] = {}
+TASKS: dict[str, Task] = {MONTE_CARLO_UNTIL.name: MONTE_CARLO_UNTIL}
 
 CATALOGUE: dict[str, Computation] = {**OPERATIONS, **TASKS}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from warpdesk.calls import NanPolicy, Result, RunOptions
-from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.catalogue import CATALOGUE
+from warpdesk_server.kernels.operation import Computation
 
 PACKAGE = Path(__file__).resolve().parent / "warpdesk"
 WIDTH = 120
@@ -42,16 +42,16 @@ class {name}(ABC):
 def sync_methods() -> str:
     """The text of `warpdesk/operations.py`."""
     head = _HEAD.format(kind="client") + "from warpdesk.arrays import AnyArray\n" + _CALLS
-    results = "".join(_result(operation) for operation in OPERATIONS.values())
-    methods = "".join(_method(operation) for operation in OPERATIONS.values())
+    results = "".join(_result(operation) for operation in CATALOGUE.values())
+    methods = "".join(_method(operation) for operation in CATALOGUE.values())
     return head + results + _RUN.format(name="Operations", run="def run") + methods
 
 
 def async_methods() -> str:
     """The text of `warpdesk/async_operations.py`."""
-    results = "".join(f"    {name},\n" for name in sorted(map(_title, OPERATIONS), key=str.lower))
+    results = "".join(f"    {name},\n" for name in sorted(map(_title, CATALOGUE), key=str.lower))
     head = _HEAD.format(kind="asynchronous client") + _CALLS + f"from warpdesk.operations import (\n{results})\n"
-    methods = "".join(_method(operation, awaited=True) for operation in OPERATIONS.values())
+    methods = "".join(_method(operation, awaited=True) for operation in CATALOGUE.values())
     return head + _RUN.format(name="AsyncOperations", run="async def run") + methods
 
 
@@ -59,7 +59,7 @@ def _title(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_")) + "Result"
 
 
-def _result(operation: Operation) -> str:
+def _result(operation: Computation) -> str:
     lines = [f"class {_title(operation.name)}(Result):", f'    """The result of `{operation.name}`."""', ""]
     lines += [
         f"    {output.name}: {'AnyArray' if output.kind == 'array' else 'Any'}"
@@ -69,7 +69,7 @@ def _result(operation: Operation) -> str:
     return "\n\n" + "\n".join(lines).rstrip() + "\n"
 
 
-def _method(operation: Operation, *, awaited: bool = False) -> str:
+def _method(operation: Computation, *, awaited: bool = False) -> str:
     name, title = operation.name, _title(operation.name)
     needed = [each.shown for each in operation.inputs if each.required]
     optional = [each.shown for each in operation.inputs if not each.required]
@@ -151,7 +151,7 @@ def _text(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _documented(operation: Operation, fields: Mapping[str, Any], *, awaited: bool) -> Iterator[str]:
+def _documented(operation: Computation, fields: Mapping[str, Any], *, awaited: bool) -> Iterator[str]:
     if awaited:
         yield from _wrapped(f'"""{operation.summary} Arguments are those of `Client.{operation.name}`."""')
         return

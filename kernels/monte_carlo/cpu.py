@@ -21,7 +21,6 @@ from warpdesk_server.kernels.monte_carlo.plan import (
     ASIAN_GEOMETRIC,
     BARRIER_DISCRETE,
     EUROPEAN,
-    Terms,
     hit_discounts,
     key,
     terms,
@@ -37,21 +36,23 @@ BLOCKS_PER_TASK = 4
 
 def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
     """The outputs of monte_carlo. Its cut into chunks of paths bounds memory and changes no byte of the answer."""
-    job = terms(params)
-    return estimate(params, job, **_sums(params, job, spec.whole(params), seed))
+    return estimate(params, **simulate(params, 0, params.paths, spec.unit(params), seed=seed))
 
 
 def shard_sums(params: MonteCarloParams, shard: Shard, *, seed: int) -> dict[str, NDArray[Any]]:
     """The sums and the histogram of one shard of a simulation (spec.sharding)."""
-    return _sums(params, terms(params), shard, seed)
+    return simulate(params, *spec.span(params, shard), spec.unit(params), seed=seed)
 
 
-def _sums(params: MonteCarloParams, job: Terms, shard: Shard, seed: int) -> dict[str, NDArray[Any]]:
-    """Simulate the paths of a shard: the sums of each unit (units, SUMS), and the counts of terminal prices (BINS)."""
-    first, end = spec.span(params, shard)
-    unit, discounts = spec.unit(params), hit_discounts(params)
+def simulate(params: MonteCarloParams, first: int, end: int, unit: int, *, seed: int) -> dict[str, NDArray[Any]]:
+    """Simulate the paths from `first`, a multiple of `unit`, to `end` - 1.
+
+    The sums of each unit of paths (units, SUMS), and the counts of terminal prices (BINS). A unit is BLOCK times a
+    power of two, and at most a chunk.
+    """
+    job, discounts = terms(params), hit_discounts(params)
     k0, k1 = key(seed)
-    sums, counts = np.empty((shard.end - shard.first, SUMS)), np.zeros(BINS, dtype=np.int64)
+    sums, counts = np.empty((-(-(end - first) // unit), SUMS)), np.zeros(BINS, dtype=np.int64)
     for start in range(first, end, spec.CHUNK):
         stop = min(start + spec.CHUNK, end)
         partials = np.empty((-(-(stop - start) // BLOCK), SUMS))

@@ -22,16 +22,10 @@ BETA_NEEDS = 200
 NOISE = 2.0**-46
 
 
-def of_sums(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> dict[str, Any]:
-    """The outputs of monte_carlo from the arrays that its shards gave (spec.sharding)."""
-    return estimate(params, terms(params), sums, counts)
-
-
-def estimate(
-    params: MonteCarloParams, job: Terms, sums: NDArray[np.float64], counts: NDArray[np.int64]
-) -> dict[str, Any]:
+def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> dict[str, Any]:
     """The outputs of monte_carlo from the sums over each unit's paths, listed in spec.SUMS, and the histogram of
     W_steps."""
+    job = terms(params)
     n = float(params.paths)
     x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
     plain_price = job.shift + x / n

@@ -12,7 +12,7 @@ from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.monte_carlo import spec
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
-from warpdesk_server.kernels.monte_carlo.plan import KINDS, Terms, hit_discounts, key, lines, tame, terms
+from warpdesk_server.kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
 from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
 from warpdesk_server.kernels.sharding import Shard
 
@@ -23,17 +23,19 @@ SOURCES: tuple[Source, ...] = tuple(Source(_CU, {"KIND": kind}) for kind in KIND
 
 def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
     """The outputs of monte_carlo, an option's simulated price, with the same bytes as cpu.monte_carlo."""
-    job = terms(params)
-    return estimate(params, job, **_sums(params, job, spec.whole(params), seed, device))
+    return estimate(params, **simulate(params, 0, params.paths, spec.unit(params), seed=seed, device=device))
 
 
 def shard_sums(params: MonteCarloParams, shard: Shard, *, seed: int, device: Device) -> dict[str, NDArray[Any]]:
     """The sums and the histogram of one shard of a simulation, with the same bytes as cpu.shard_sums."""
-    return _sums(params, terms(params), shard, seed, device)
+    return simulate(params, *spec.span(params, shard), spec.unit(params), seed=seed, device=device)
 
 
-def _sums(params: MonteCarloParams, job: Terms, shard: Shard, seed: int, device: Device) -> dict[str, NDArray[Any]]:
-    first, end = spec.span(params, shard)
+def simulate(
+    params: MonteCarloParams, first: int, end: int, unit: int, *, seed: int, device: Device
+) -> dict[str, NDArray[Any]]:
+    """Simulate the paths from `first` to `end` - 1, with the same bytes as cpu.simulate."""
+    job = terms(params)
     k0, k1 = key(seed)
     kernel = device.kernel(SOURCES[job.kind], "monte_carlo")
     scalars = (
@@ -47,8 +49,8 @@ def _sums(params: MonteCarloParams, job: Terms, shard: Shard, seed: int, device:
         np.int32(tame(job)),
     )
     tables = lines(job), hit_discounts(params)
-    unit, grid = spec.unit(params), spec.grid(spec.like(params, shard), {})
-    sums, counts = np.empty((shard.end - shard.first, SUMS)), np.zeros(BINS, np.int64)
+    grid = spec.grid(params.model_copy(update={"paths": end - first}), {})
+    sums, counts = np.empty((-(-(end - first) // unit), SUMS)), np.zeros(BINS, np.int64)
 
     def work(begin: int, stop: int) -> None:
         start, paths = first + begin * spec.CHUNK, min(first + stop * spec.CHUNK, end)

@@ -32,9 +32,7 @@ FLOOR = 1e-9  # least maturity, and least volatility but 0: below lie steps whos
 BLOCK = 256  # paths whose sums are one leaf of the tree over all paths: as in kernels/device/reduce.py
 # Paths in a chunk: BLOCK times a power of two, so that the tree over a chunk is a subtree of the tree over all.
 CHUNK = 1 << 20
-UNITS = (
-    256  # that a job is cut into, at most, so that their sums take 16 KiB; many workers have even shards all the same
-)
+UNITS = 256  # that a job is cut into at most: their sums take 16 KiB, and many workers have even shards all the same
 
 # The sums over the paths of a block: x, x^2, y, y^2, x y, where x is the payoff minus plan.Terms.shift and y the
 # control minus its expectation. Then 1 if the payoff is positive, 1 if the control's is, and the cube of
@@ -121,13 +119,18 @@ class MonteCarloParams(Params):
 
 
 def _check(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> None:
+    require_simulable(params, WORK_LIMIT)
+
+
+def require_simulable(params: MonteCarloParams, most: int) -> None:
+    """Raise InvalidRequest for more than `most` path steps, and for an option that float64 cannot simulate."""
     problems = []
-    if params.paths * params.steps > WORK_LIMIT:
+    if params.paths * params.steps > most:
         problems.append(
             Problem(
                 "/params/paths",
                 f"{params.paths:,} paths of {params.steps:,} steps are {params.paths * params.steps:,} path steps; "
-                f"at most {WORK_LIMIT:,} are allowed",
+                f"at most {most:,} are allowed",
             )
         )
     spread = params.volatility * params.maturity**0.5
@@ -177,11 +180,6 @@ def unit(params: MonteCarloParams) -> int:
     return paths
 
 
-def whole(params: MonteCarloParams) -> Shard:
-    """The shard of all units of a simulation."""
-    return Shard(0, -(-params.paths // unit(params)))
-
-
 def span(params: MonteCarloParams, shard: Shard) -> tuple[int, int]:
     """The paths of a simulation's shard: the first, and the end."""
     return shard.first * unit(params), min(shard.end * unit(params), params.paths)
@@ -195,14 +193,14 @@ def like(params: MonteCarloParams, shard: Shard) -> MonteCarloParams:
 
 def sharding(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Sharding:
     """The sharding of a simulation: of each unit of paths the sums listed at SUMS, and of each shard its histogram."""
-    units = whole(params).end
+    units = -(-params.paths // unit(params))
     return Sharding(
         units,
         partial(like, params),
         joined={"sums": Division(ArrayInfo("float64", (units, SUMS)))},
         added={"counts": ArrayInfo("int64", (BINS,))},
         partials="shard_sums",
-        outputs="estimate.of_sums",
+        outputs="estimate.estimate",
     )
 
 

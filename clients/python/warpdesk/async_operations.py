@@ -74,6 +74,7 @@ from warpdesk.operations import (
     MinResult,
     MomentumResult,
     MonteCarloResult,
+    MonteCarloUntilResult,
     MultiplyResult,
     NatrResult,
     NeutraliseResult,
@@ -2062,3 +2063,58 @@ class AsyncOperations(ABC):
         """Greatest element of all or of each row. Arguments are those of `Client.max`."""
         fields = given(x=x, axis=axis)
         return typed(MaxResult, await self.run("max", params=fields, **options))
+
+    async def monte_carlo_until(
+        self,
+        *,
+        payoff: Literal[
+            "european",
+            "asian_arithmetic",
+            "asian_geometric",
+            "barrier_up_out",
+            "barrier_up_in",
+            "barrier_down_out",
+            "barrier_down_in",
+        ],
+        option: Literal["call", "put"],
+        spot: float,
+        strike: float,
+        rate: float = 0.0,
+        dividend: float = 0.0,
+        volatility: float,
+        maturity: float,
+        steps: int = 252,
+        paths: int = 10000000000,
+        include_spot: bool = False,
+        barrier: float | None = None,
+        monitoring: Literal["discrete", "continuous"] | None = None,
+        rebate: float = 0.0,
+        control_variate: bool = True,
+        confidence: float = 0.95,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        standard_error: float,
+        **options: Unpack[RunOptions],
+    ) -> MonteCarloUntilResult:
+        """Price of an option by as many simulated paths as its standard error needs: monte_carlo as a task Arguments
+        are those of `Client.monte_carlo_until`."""
+        fields = given(
+            payoff=payoff,
+            option=option,
+            spot=spot,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            volatility=volatility,
+            maturity=maturity,
+            steps=steps,
+            paths=paths,
+            include_spot=include_spot,
+            barrier=barrier,
+            monitoring=monitoring,
+            rebate=rebate,
+            control_variate=control_variate,
+            confidence=confidence,
+            quantiles=quantiles,
+            standard_error=standard_error,
+        )
+        return typed(MonteCarloUntilResult, await self.run("monte_carlo_until", params=fields, **options))

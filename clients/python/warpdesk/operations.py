@@ -848,6 +848,25 @@ class MaxResult(Result):
     max: AnyArray
 
 
+class MonteCarloUntilResult(Result):
+    """The result of `monte_carlo_until`."""
+
+    price: Any
+    standard_error: Any
+    confidence_interval: Any
+    confidence: Any
+    quantiles: Any
+    quantile_resolution: Any
+    control_variate: Any
+    knocked_at_start: Any
+    paths: Any
+    paying_paths: Any
+    deciding_paths: Any
+    warnings: Any
+    steps: Any
+    reached: Any
+
+
 class Operations(ABC):
     """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
 
@@ -4234,3 +4253,103 @@ class Operations(ABC):
         """
         fields = given(x=x, axis=axis)
         return typed(MaxResult, self.run("max", params=fields, **options))
+
+    def monte_carlo_until(
+        self,
+        *,
+        payoff: Literal[
+            "european",
+            "asian_arithmetic",
+            "asian_geometric",
+            "barrier_up_out",
+            "barrier_up_in",
+            "barrier_down_out",
+            "barrier_down_in",
+        ],
+        option: Literal["call", "put"],
+        spot: float,
+        strike: float,
+        rate: float = 0.0,
+        dividend: float = 0.0,
+        volatility: float,
+        maturity: float,
+        steps: int = 252,
+        paths: int = 10000000000,
+        include_spot: bool = False,
+        barrier: float | None = None,
+        monitoring: Literal["discrete", "continuous"] | None = None,
+        rebate: float = 0.0,
+        control_variate: bool = True,
+        confidence: float = 0.95,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        standard_error: float,
+        **options: Unpack[RunOptions],
+    ) -> MonteCarloUntilResult:
+        """Price of an option by as many simulated paths as its standard error needs: monte_carlo as a task
+
+        Args:
+            payoff: what is paid; Asian options average the fixings, barrier options knock in or out
+            option: call pays price - strike, put strike - price, never below 0
+            spot: price of the asset today; 1e-09 to 1,000,000,000,000.0
+            strike: 1e-09 to 1,000,000,000,000.0
+            rate: risk-free rate, continuously compounded; -10 to 10
+            dividend: dividend yield, continuously compounded; -10 to 10
+            volatility: per square root of a year: 0.2 is 20 %; 0, or at least 1e-9; 0 to 50
+            maturity: years until expiry; 1e-09 to 1,000
+            steps: equal time steps until expiry: fixings of an Asian option, dates at which a barrier is looked at; 1
+                to 10,000
+            paths: the most paths that are simulated; 2 to 100,000,000,000
+            include_spot: Asian: the price at time 0 counts as a first fixing
+            barrier: level that knocks a barrier option in or out
+            monitoring: barrier: looked at on the steps only, or at all times (default) by the Brownian bridge
+            rebate: barrier: paid when an option is knocked out, or at expiry when it was never knocked in; 0 to
+                1,000,000,000,000.0
+            control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
+            confidence: level of the confidence interval; 0.5 to 0.999999
+            quantiles: probabilities whose quantiles of the terminal price are wanted
+            standard_error: the simulation ends once the estimate's standard error is at most this, in the currency of
+                the prices, and nothing speaks against that error (`warnings`); 1e-09 to 1,000,000,000,000.0
+
+        Returns:
+            price: estimated present value
+            standard_error: standard deviation of that estimate; 0 where all paths paid the same, no evidence where that
+                was nothing
+            confidence_interval: [low, high]: price -+ the normal quantile times the standard error
+            confidence: level of the interval
+            quantiles: [{probability, price}]: of the asset's simulated price at expiry
+            quantile_resolution: greatest relative distance of a quantile from the simulated price of that rank (half a
+                bin's width)
+            control_variate: {name, closed_form, beta, beta_estimated, paying_paths, expected_paying_paths, plain_price,
+                plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer
+                than 200 paths are expected to pay the control
+            knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
+            paths: paths simulated
+            paying_paths: paths whose payoff was positive (barrier at all times: whose expected payoff given its dates
+                was)
+            deciding_paths: paths over squared skewness: of k paths that pay the same where no other pays it is about k.
+                Below 50 the standard error is not to be trusted
+            warnings: sentences: why the price or its error is not to be trusted; empty if it is
+            steps: time steps of each path
+            reached: whether the standard error was reached; false where `paths` came first
+        """
+        fields = given(
+            payoff=payoff,
+            option=option,
+            spot=spot,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            volatility=volatility,
+            maturity=maturity,
+            steps=steps,
+            paths=paths,
+            include_spot=include_spot,
+            barrier=barrier,
+            monitoring=monitoring,
+            rebate=rebate,
+            control_variate=control_variate,
+            confidence=confidence,
+            quantiles=quantiles,
+            standard_error=standard_error,
+        )
+        return typed(MonteCarloUntilResult, self.run("monte_carlo_until", params=fields, **options))
