@@ -67,8 +67,9 @@ TASK = Task(
     example=Example(
         params={
             **{name: value for name, value in spec.OPERATION.example.params.items() if name != "paths"},
-            "standard_error": 0.0005,
-            "paths": 10_000_000,
+            "steps": 52,
+            "standard_error": 0.001,
+            "paths": 200_000,
         }
     ),
     cost=_cost,

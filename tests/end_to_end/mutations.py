@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import CATALOGUE
 
 JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 
@@ -229,7 +229,7 @@ def _compressed(chance: Random, body: bytes) -> tuple[bytes, str]:
 
 
 def _job(chance: Random) -> tuple[bytes, str]:
-    operation = chance.choice(list(OPERATIONS.values()))
+    operation = chance.choice(list(CATALOGUE.values()))
     example = operation.example
     body: Any = {"operation": operation.name, "params": dict(example.params), "inputs": dict(example.inputs)}
     if chance.random() < 0.3:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.app.conftest import Live, connected, live
 from tests.conftest import emptied, redis_of_its_own
-from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import CATALOGUE
 
 JSON = {"Content-Type": "application/json"}
 NPY = {"Content-Type": "application/x-npy"}
@@ -24,7 +24,7 @@ NOBODY = "blake3:" + "0" * 64
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     home, limits = tmp_path_factory.mktemp("home"), {"max_body": 300_000, "max_array": 2_000_000}
-    with redis_of_its_own() as url, live(home, url, OPERATIONS, max_job_bytes=1 << 30, **limits) as api:
+    with redis_of_its_own() as url, live(home, url, CATALOGUE, max_job_bytes=1 << 30, **limits) as api:
         yield api
 
 
@@ -59,7 +59,7 @@ def matmul(a: Any, b: Any, **params: Any) -> dict[str, Any]:
 
 def changed(operation: str, **params: Any) -> dict[str, Any]:
     """The example of an operation with some of its parameters replaced."""
-    example = OPERATIONS[operation].example
+    example = CATALOGUE[operation].example
     return {"operation": operation, "params": {**example.params, **params}, "inputs": example.inputs}
 
 
@@ -236,14 +236,14 @@ def test_a_wrong_job_is_refused_where_it_is_wrong(api: Live, name: str) -> None:
     assert "Traceback" not in answer.text
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", CATALOGUE)
 def test_a_sentence_about_a_parameter_names_it_and_says_what_came(api: Live, operation: str) -> None:
     """Each parameter of each operation, given values that few of them take."""
-    for field in OPERATIONS[operation].params.model_fields:
+    for field in CATALOGUE[operation].params.model_fields:
         for value in (-1, 1.5, 10**13, "x", [], [[1]], {}, True):
             answer = api.http.post("/v1/jobs", json=changed(operation, **{field: value, "nonsense": 1}))
             problems = {error["pointer"]: error["detail"] for error in answer.json()["errors"]}
-            names = ", ".join(OPERATIONS[operation].params.model_fields)
+            names = ", ".join(CATALOGUE[operation].params.model_fields)
             assert problems.pop("/params/nonsense") == f"there is no field 'nonsense' here; there are {names}"
             for pointer, sentence in problems.items():
                 assert pointer.startswith(f"/params/{field}")
@@ -263,7 +263,7 @@ def test_an_unknown_operation_is_refused_with_the_ones_that_exist(api: Live) -> 
     answer = api.http.post("/v1/jobs", json=rsi(operation="fft"))
 
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown-operation")
-    assert answer.json()["detail"] == f"There is no operation 'fft'; GET /v1/operations lists all {len(OPERATIONS)}"
+    assert answer.json()["detail"] == f"There is no operation 'fft'; GET /v1/operations lists all {len(CATALOGUE)}"
     assert api.http.get("/v1/operations/fft").status_code == 404
     for name, near in (("mcad", "macd"), ("Bolinger", "bollinger"), ("BBANDS", "bollinger"), ("stochf", "stochastic")):
         for answer in (api.http.post("/v1/jobs", json=rsi(operation=name)), api.http.get(f"/v1/operations/{name}")):

@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
 from warpdesk_server.app.access.keys import create_key
-from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import CATALOGUE
 from warpdesk_server.workers.queue.reports import DeviceReport, WorkerReport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +64,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     token = create_key(home, "fuzz", ["admin"])
     # On a fast machine its checks of authentication fail more often in a second than one address may.
     limits = {"max_wait": 0, "max_queue": 1_000_000, "failed_login_burst": 1_000_000}
-    with redis_of_its_own() as url, live(home, url, OPERATIONS, **limits) as running:
+    with redis_of_its_own() as url, live(home, url, CATALOGUE, **limits) as running:
         running.http.headers["Authorization"] = f"Bearer {token}"
         now = time.time()
         gpu = DeviceReport(backend="gpu", name="a GPU", memory_bytes=1 << 34)
@@ -135,7 +135,7 @@ def test_what_the_document_says_is_what_happens(document: Any, api: Live, route:
         assert mode is GenerationMode.NEGATIVE
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", CATALOGUE)
 def test_the_example_of_each_operation_is_accepted_as_shown(api: Live, operation: str) -> None:
     content = api.http.get("/openapi.json").json()["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]
     shown = content["application/json"]["examples"][operation]["value"]
@@ -182,11 +182,11 @@ import json, sys, tempfile, types
 from pathlib import Path
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import CATALOGUE
 from warpdesk_server.workers.store.spool import SpoolStore
 home = Path(tempfile.mkdtemp())
-desk = types.SimpleNamespace(operations=OPERATIONS, settings=Settings(home=home), store=SpoolStore(home / "store"))
-for operation in OPERATIONS.values():
+desk = types.SimpleNamespace(operations=CATALOGUE, settings=Settings(home=home), store=SpoolStore(home / "store"))
+for operation in CATALOGUE.values():
     submission = operations.submission(operations.example(operation))
     operations.keep_inputs(desk, "someone", operations.check(desk, "someone", submission))
 print(json.dumps([name for name in ("numba", "llvmlite", "cupy", "torch") if name in sys.modules]))

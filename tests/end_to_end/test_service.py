@@ -18,7 +18,7 @@ from examples import demo, prices
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.waiting import wait_until
 from warpdesk import Client
-from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import CATALOGUE, OPERATIONS
 from warpdesk_server.kernels.indicators.declared import DECLARED
 from warpdesk_server.service import redis_server
 from warpdesk_server.service.processes import module, spawn, stop
@@ -51,12 +51,12 @@ def test_a_start_prints_what_a_person_needs_and_no_line_of_info(service: Service
     assert " INFO " not in printed
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", CATALOGUE)
 def test_the_example_of_each_operation_runs_as_shown(service: Service, client: Client, operation: str) -> None:
     job = answer(service.url, operation)
     assert (job["status"], job["error"], job["attempt"]) == ("succeeded", None, 1)
     outputs = job["result"]["outputs"]
-    declared = {output.name: output.kind for output in OPERATIONS[operation].outputs}
+    declared = {output.name: output.kind for output in CATALOGUE[operation].outputs}
     assert list(outputs) == list(declared)
     assert {name for name, value in client.result(job["id"]).outputs.items() if isinstance(value, np.ndarray)} == {
         name for name, kind in declared.items() if kind == "array"
@@ -64,7 +64,7 @@ def test_the_example_of_each_operation_runs_as_shown(service: Service, client: C
     how = job["result"]["provenance"]
     assert how["backend"] in ("cpu", "gpu")
     assert how["backend"] == "gpu" or how["fallback_reason"]
-    assert (how["compute_seconds"] is None) == (OPERATIONS[operation].randomness == "private")
+    assert (how["compute_seconds"] is None) == (CATALOGUE[operation].randomness == "private")
 
 
 def test_the_demo_answers_every_operation_on_real_prices_and_leaves_nothing_behind(
@@ -156,7 +156,7 @@ def _answers(service: Service) -> bool:
 
 
 def _example(operation: str) -> dict[str, Any]:
-    shown = OPERATIONS[operation]
+    shown = CATALOGUE[operation]
     return {"operation": operation, "params": shown.example.params, "inputs": shown.example.inputs}
 
 
@@ -230,16 +230,16 @@ def emulated() -> Iterator[Service]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", CATALOGUE)
 def test_a_job_that_asks_for_the_gpu_runs_there_and_says_so(
     service: Service, emulated: Service, operation: str
 ) -> None:
-    seed = {"seed": 7} if OPERATIONS[operation].randomness == "seed" else {}
+    seed = {"seed": 7} if CATALOGUE[operation].randomness == "seed" else {}
     job = answer(emulated.url, operation, backend="gpu", **seed)
     assert (job["status"], job["error"]) == ("succeeded", None)
     how = job["result"]["provenance"]
     assert (how["backend"], how["fallback_reason"]) == ("gpu", None)
-    if OPERATIONS[operation].randomness != "private":
+    if CATALOGUE[operation].randomness != "private":
         numbers = _numbers(job["result"]["outputs"])
         on_cpu = _numbers(answer(service.url, operation, backend="cpu", **seed)["result"]["outputs"])
         np.testing.assert_allclose(numbers, on_cpu, rtol=1e-12, equal_nan=True)
