@@ -54,13 +54,13 @@ class Sharding:
     """The sharding of one job, which its params and the descriptions of its inputs decide alone.
 
     The job is `units` units, and a shard is a run of them. A shard reads its part of each input in `inputs`, and all of
-    every other input. It takes as long as a job with the params `like(shard)` on what it reads.
+    every other input. It takes as long, and as much memory, as a job with the params `like(shard)` on what it reads.
 
     A shard gives a part of each array in `joined`, which are put together in the order of units, and an array of each
     name in `added`, which are added up: those are integers, so that their order does not matter. What is merged are the
     arrays that one shard of all units would give, whatever the cut.
 
-    Without `partials` a shard is a job of the operation itself: its arrays are outputs, and `values` are the others.
+    Without `partials` a shard is that job: its arrays are outputs of the operation, and `values` are the other outputs.
     `partials` names a function of the package's cpu.py and gpu.py, `partials(params, shard, **inputs, seed=, device=)`,
     which gives a shard's arrays. `outputs` is then "module.function" of the package, which makes the outputs of
     the merged arrays: `outputs(params, **arrays)`.
