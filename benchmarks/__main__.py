@@ -18,6 +18,7 @@ NAMES = (
         "batches",
         "beside",
         "streams",
+        "shards",
         "choice",
         "faults",
         "overload",

@@ -116,6 +116,16 @@ def beside() -> str:
     return table(header, [list(row.values()) for row in result("beside")]) + origin("beside")
 
 
+def shards() -> str:
+    values = [list(row.values())[:-1] for row in result("shards")]
+    lines = [[*row[:5], *(f"{longer:.1%}" for longer in row[5:])] for row in values]
+    header = [
+        *("job", "one process, ms", "two, ms", "times as quick", "by processor time"),
+        *("2 shards in one process, longer", "16 shards, longer"),
+    ]
+    return table(header, lines) + origin("shards")
+
+
 def servers() -> str:
     header = ["beside", "server", "callers", "p50, ms", "p99, ms", "requests a second", "p50, times", "requests, times"]
     names = {"fastapi": "FastAPI", "litserve": "LitServe", "bentoml": "BentoML", "ray": "Ray Serve"}
@@ -334,6 +344,7 @@ TABLES: dict[str, Callable[[], str]] = {
             accuracy,
             latency,
             beside,
+            shards,
             servers,
             latency_after_rest,
             throughput,
