@@ -19,6 +19,7 @@ NAMES = (
         "beside",
         "streams",
         "shards",
+        "checkpoints",
         "choice",
         "faults",
         "overload",

@@ -31,6 +31,7 @@ log = logging.getLogger("warpdesk.task")
 ALIVE_SECONDS = 1.0  # between two signs of life at the most, where steps are shorter
 REPORT_SECONDS = 1.0  # between two reports at the least, and then a thousandth of the time so far: 5,500 in a day
 _REPORTS = 1000
+_BYTES_A_SECOND = 200e6  # of the first checkpoint, about: a slow disk that has to be waited for
 CHECKPOINT_PART = 0.02  # of a task's time that its checkpoints may take
 
 
@@ -50,11 +51,12 @@ class _Context:
     again: str = ""  # why the task began with its first step although there was a checkpoint
     _sent_at: float = 0.0
     _reported_at: float = -math.inf
-    _cost: float = 0.0  # seconds that the last checkpoint took
+    _cost: float = 0.0  # seconds that the last checkpoint took; of the first, what it may take
 
     def __post_init__(self) -> None:
         self._before = self.head.seconds
         self._began = self._kept_at = time.monotonic()
+        self._cost = self.attempt.request.checkpoint_bytes / _BYTES_A_SECOND
 
     @property
     def seconds(self) -> float:
