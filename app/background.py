@@ -88,7 +88,8 @@ async def keep_going(name: str, loop: Loop) -> None:
 
 async def _follow_up(services: Services, record: JobRecord) -> None:
     """What every part of the API does in the background at the end of a job."""
-    services.admission.throughput.ended(record)
+    services.admission.ended(record)
+    services.predictions.ended(record)
     storage.ended(services.store, record)
     if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
         await results.erase_secrets(services, record)

@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.completions import Completions
+from warpdesk_server.app.jobs.predictions import Predictions
 from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.jobs.watchdog import Watchdog
 from warpdesk_server.app.kit import ledger_calls
@@ -49,6 +50,7 @@ class Services:
     waits: Shares
     streams: Shares
     admission: Admission
+    predictions: Predictions
     watchdog: Watchdog
     idempotency: SingleFlight[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written

@@ -13,6 +13,7 @@ from warpdesk_server.app.http.connections import most_connections
 from warpdesk_server.app.http.memory import keep_freed_memory
 from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.completions import Completions
+from warpdesk_server.app.jobs.predictions import Predictions
 from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.jobs.watchdog import Watchdog
@@ -83,6 +84,7 @@ async def opened(
         waits=Shares("Requests with `Prefer: wait`", each=settings.max_waits, whole=limits.OWNERS * settings.max_waits),
         streams=Shares("Event streams", each=settings.max_streams, whole=limits.OWNERS * settings.max_streams),
         admission=admission,
+        predictions=Predictions(),
         watchdog=watchdog,
         idempotency=SingleFlight(),
         threads=threads,

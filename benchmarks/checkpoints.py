@@ -83,18 +83,12 @@ def _row(label: str, size: int) -> Row:
             keep(*arguments)
             spent += time.monotonic() - began
 
-        store.keep_checkpoint = timed  # type: ignore[method-assign]
+        vars(store)["keep_checkpoint"] = timed
         parent, child = Pipe()
         began = time.monotonic()
         least = WorkerSettings().checkpoint_seconds
-        outcome = tasks.run(
-            Attempt(request=request, attempt=1, key=None),
-            {"waiting": task},
-            store,
-            without_gpu("not asked for"),
-            child,
-            least,
-        )
+        attempt = Attempt(request=request, attempt=1, key=None)
+        outcome = tasks.run(attempt, {"waiting": task}, store, without_gpu("not asked for"), child, least)
         took = time.monotonic() - began
         assert outcome.kind == "succeeded", outcome
         messages = [receive(parent) for _ in iter(parent.poll, False)]

@@ -43,6 +43,7 @@ class Assignment(Message):
 
     kind: Literal["run"] = "run"
     jobs: tuple[Attempt, ...]
+    gpu_wait: float | None = None  # as `Held.gpu_wait`, of the first job
     keep_off_gpu: str | None = None
     refused: dict[str, str] = Field(default_factory=dict)  # kernels that are kept off the GPU, and why
     canary: bool = False  # ask the GPU what is known first: the job is the first to try something again

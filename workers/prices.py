@@ -46,18 +46,20 @@ def price_of(prices: Mapping[str, float], backend: str, device: str) -> float | 
     return prices.get(_ANY_CPU) if backend == "cpu" else None
 
 
-def costed(outcome: Succeeded, watts: float | None, prices: Mapping[str, float]) -> Succeeded:
+def costed(outcome: Succeeded, watts: float | None, prices: Mapping[str, float], of_device: float = 1.0) -> Succeeded:
     """A job's outcome with the energy, in joules, and the price, in dollars, of the job's share of its launch.
 
-    `watts` is the mean power of the GPU during the launch. Without it, or without a price, that field is None.
+    `watts` is the mean power of the GPU during the launch, of which the launch had the share `of_device`. Without it,
+    or without a price, that field is None.
     """
     how = outcome.provenance
     if how.compute_seconds is None:
         return outcome
-    share = how.compute_seconds / how.batch_size
+    share = of_device * how.compute_seconds / how.batch_size
     price = price_of(prices, how.backend, how.device)
     update = {
         "energy_joules": None if watts is None or how.backend == "cpu" else round(watts * share, 6),
         "cost_dollars": None if price is None else share * price / 3600,
+        "device_share": of_device,
     }
     return outcome.model_copy(update={"provenance": how.model_copy(update=update)})

@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from warpdesk_server.app.access.auth import Reader, Watcher
 from warpdesk_server.app.health import schemas
+from warpdesk_server.app.health.devices import ReportedGpu, reported_gpus
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
@@ -19,6 +20,7 @@ from warpdesk_server.app.metrics.schemas import Performance
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.queue.reports import (
+    DeviceMemory,
     FailedExample,
     GpuCondition,
     GpuReading,
@@ -34,6 +36,9 @@ _LOAD_OF_DEVICE = ("call_since", "canary_at", "canary_age_seconds", "last_fault"
 _LOAD_OF_DRIVER = (
     "utilization", "temperature_celsius", "power_watts", "energy_joules", "sm_clock_hertz", "memory_clock_hertz",
     "clock_reasons", "processes", "sm_activity", "sm_occupancy", "tensor_activity", "dram_activity",
+)  # fmt: skip
+_LOAD_OF_MEMORY_OF_WORKER = (
+    "used_bytes", "held_bytes", "stuck_bytes", "outside_bytes", "peak_bytes", "process_bytes",
 )  # fmt: skip
 _LOAD_OF_MEMORY = (
     "used_bytes", "held_bytes", "stuck_bytes", "outside_bytes", "peak_bytes", "device_used_bytes", "device_free_bytes",
@@ -190,7 +195,7 @@ async def gpu_health(caller: Reader, services: ServicesDep) -> schemas.GpuHealth
     workers = list(await services.queue(lambda jobs: jobs.workers()))
     if not workers:
         return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], devices=[], workers=[])
-    devices, shown = [_device(worker, worker.gpu) for worker in workers if worker.gpu is not None], workers
+    devices, shown = [_device(gpu) for gpu in reported_gpus(workers)], workers
     if not caller.allows("metrics"):
         devices, shown = [_without_load(device) for device in devices], []
     if not devices:
@@ -219,9 +224,11 @@ def _without_load(device: schemas.GpuDevice) -> schemas.GpuDevice:
     return device.model_copy(update={**dict.fromkeys(hidden), "driver": driver})
 
 
-def _device(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuDevice:
+def _device(reported: ReportedGpu) -> schemas.GpuDevice:
+    worker, gpu = reported.worker, reported.condition
     return schemas.GpuDevice(
         worker=worker.name,
+        workers=[each.name for each, _ in reported.reports],
         host=worker.host,
         name=gpu.name,
         uuid=gpu.uuid,
@@ -248,7 +255,7 @@ def _device(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuDevice:
         faults=gpu.faults,
         slot=worker.slot,
         dollars_per_hour=worker.dollars_per_hour,
-        driver=None if gpu.driver is None else _driver(worker, gpu.driver),
+        driver=None if gpu.driver is None else _driver(reported.read_by, gpu.driver),
     )
 
 
@@ -308,22 +315,40 @@ def _age(worker: WorkerReport, driver: GpuReport | None) -> float | None:
 async def gpu_memory(caller: Reader, services: ServicesDep) -> schemas.GpuMemory:
     """How much of it is in use is told to keys with the scope `metrics` alone."""
     workers = await services.queue(lambda jobs: jobs.workers())
-    devices = [
-        _memory(worker, worker.gpu)
-        for worker in workers
-        if worker.gpu is not None and worker.gpu.state not in ("absent", "quarantined")
-    ]
+    devices = [_memory(gpu) for gpu in reported_gpus(workers) if gpu.condition.state not in ("absent", "quarantined")]
     if not caller.allows("metrics"):
-        devices = [device.model_copy(update=dict.fromkeys(_LOAD_OF_MEMORY)) for device in devices]
+        devices = [_without_memory_load(device) for device in devices]
     return schemas.GpuMemory(devices=devices)
 
 
-def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
-    ours = {} if gpu.memory is None else gpu.memory.model_dump()
+def _without_memory_load(device: schemas.GpuMemoryDevice) -> schemas.GpuMemoryDevice:
+    """A GPU in the reply of `/gpu-memory` without how much of it the jobs of all keys use."""
+    workers = [each.model_copy(update=dict.fromkeys(_LOAD_OF_MEMORY_OF_WORKER)) for each in device.workers]
+    return device.model_copy(update={**dict.fromkeys(_LOAD_OF_MEMORY), "workers": workers})
+
+
+def _memory_of(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryOfWorker:
+    pool = {} if gpu.memory is None else {f"{name}_bytes": value for name, value in gpu.memory}
+    reading = None if gpu.driver is None else gpu.driver.reading
+    return schemas.GpuMemoryOfWorker(
+        worker=worker.name, process_bytes=None if reading is None else reading.process_memory, **pool
+    )
+
+
+def _memory(reported: ReportedGpu) -> schemas.GpuMemoryDevice:
+    worker, gpu = reported.worker, reported.condition
+    workers = [_memory_of(*report) for report in reported.reports]
     reading = None if gpu.driver is None else gpu.driver.reading
     device = {} if reading is None else reading.model_dump()
+    fields = (*DeviceMemory.model_fields, "process")
+    ours = {name: _sum(getattr(each, f"{name}_bytes") for each in workers) for name in fields}
+    others = device.get("other_memory")
+    if others is not None:  # to the worker whose reading it is, the companion is another process
+        own = sum(each.process_bytes or 0 for each in workers)
+        others = max(0, others + (device.get("process_memory") or 0) - own)
     return schemas.GpuMemoryDevice(
         worker=worker.name,
+        workers=workers,
         name=gpu.name or "",
         uuid=gpu.uuid,
         memory_bytes=worker.device.memory_bytes if worker.device is not None else None,
@@ -336,11 +361,17 @@ def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
         device_used_bytes=device.get("memory_used"),
         device_free_bytes=device.get("memory_free"),
         device_reserved_bytes=device.get("memory_reserved"),
-        process_bytes=device.get("process_memory"),
-        others_bytes=device.get("other_memory"),
+        process_bytes=ours.get("process"),
+        others_bytes=others,
         processes=device.get("processes"),
-        age_seconds=_age(worker, gpu.driver),
+        age_seconds=_age(reported.read_by, gpu.driver),
     )
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    found = [amount for amount in amounts if amount is not None]
+    return sum(found) if found else None
 
 
 @router.get(

@@ -38,13 +38,14 @@ class GpuHealth(Reply):
 
 
 class GpuDevice(Reply):
-    """A worker's GPU in the worker's judgement.
+    """A GPU in the judgement of the worker that uses it. Each is there once.
 
     What the jobs of all keys do to it is for keys with the scope `metrics`: for others `reason` is null unless there is
     no GPU, and so are times and faults of calls and canaries, and what the driver says of load.
     """
 
-    worker: str
+    worker: Annotated[str, Field(description="Whose judgement it is: of several workers that of the worst")]
+    workers: Annotated[list[str], Field(description="That use it: a worker and its companion for long jobs share one")]
     host: str
     name: str | None
     uuid: str | None
@@ -151,11 +152,25 @@ class GpuMemory(Reply):
     devices: list["GpuMemoryDevice"]
 
 
-class GpuMemoryDevice(Reply):
-    """Bytes. Of the worker's process, which alone uses its pool; null until it has told, as while it restarts, and for
-    a key without the scope `metrics`, but for the device's total, the limit and what the driver keeps."""
+class GpuMemoryOfWorker(Reply):
+    """Bytes of one worker's process on a GPU."""
 
     worker: str
+    used_bytes: int | None = None
+    held_bytes: int | None = None
+    limit_bytes: int | None = None
+    stuck_bytes: int | None = None
+    outside_bytes: int | None = None
+    peak_bytes: int | None = None
+    process_bytes: int | None = None
+
+
+class GpuMemoryDevice(Reply):
+    """Bytes, of all workers that use the GPU together; null until one has told, as while it restarts, and for a key
+    without the scope `metrics`, but for the device's total, the limit and what the driver keeps."""
+
+    worker: Annotated[str, Field(description="As in `/gpu-health`")]
+    workers: Annotated[list[GpuMemoryOfWorker], Field(description="What each process has of it")]
     name: str
     uuid: str | None
     memory_bytes: Annotated[int | None, Field(description="Total memory of the device")]
@@ -163,12 +178,12 @@ class GpuMemoryDevice(Reply):
     held_bytes: Annotated[int | None, Field(description="Taken from the driver: used, and kept for reuse")]
     limit_bytes: Annotated[int | None, Field(description="The most that is held")]
     stuck_bytes: Annotated[int | None, Field(description="Held, not used, and not given back when it was asked for")]
-    outside_bytes: Annotated[int | None, Field(description="Of the process beside its pool: context, modules")]
+    outside_bytes: Annotated[int | None, Field(description="Of the processes beside their pools: context, modules")]
     peak_bytes: Annotated[int | None, Field(description="The most used at a time in the last job")]
     device_used_bytes: Annotated[int | None, Field(description="Of the device, by the driver: of all processes")]
     device_free_bytes: Annotated[int | None, Field(description="Of the device, by the driver")]
     device_reserved_bytes: Annotated[int | None, Field(description="Of the device, kept by the driver for itself")]
-    process_bytes: Annotated[int | None, Field(description="Of the worker's process, by the driver")]
+    process_bytes: Annotated[int | None, Field(description="Of the workers' processes, by the driver")]
     others_bytes: Annotated[int | None, Field(description="Of other processes, by the driver")]
     processes: Annotated[int | None, Field(description="That compute on it")]
     age_seconds: Annotated[float | None, Field(description="Of what the driver says")]

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -21,15 +21,15 @@ from redis.retry import Retry
 
 from warpdesk.models import Priority
 from warpdesk_server.app.access.keys import LOCAL
-from warpdesk_server.app.jobs.throughput import ThroughputEstimate
+from warpdesk_server.app.jobs.throughput import LONG_PACE, ThroughputEstimate, retry_after
 from warpdesk_server.app.kit import durability, limits
 from warpdesk_server.app.kit.durability import Durability
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.places import Places
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import PRIORITIES, QUICK, Kind
-from warpdesk_server.workers.queue.records import Bounds
+from warpdesk_server.workers.queue.protocol import LONG, PRIORITIES, QUICK, JobRequest, Kind
+from warpdesk_server.workers.queue.records import Bounds, JobRecord
 from warpdesk_server.workers.queue.reports import WorkerReport
 
 log = logging.getLogger("warpdesk.api")
@@ -46,19 +46,24 @@ _LATELY = 0.05  # weight of the latest submission in the moving average of their
 # Safety factor of predicted waits: the queue's rate is an average of unlike jobs, and more jobs come while one waits.
 MARGIN = 1.5
 
+# Shorter waits are not believed of a submission that was not kept waiting itself: the view may be LOOK_SECONDS old, and
+# jobs in it may be done already.
+_STALE = 2 * LOOK_SECONDS
+
 # Retry-After of a full queue: until 1/20 of it is free. A single free place is taken before the caller is back.
 _ROOM = 20
 
 
 @dataclass
-class View:
-    """The API's view of the job queue and of Redis' memory, as they were last read."""
+class WaitingJobs:
+    """The queued jobs of one kind, quick or long, in the API's view: as last read, and what this process enqueued
+    since. No job waits for one of the other kind."""
 
-    waiting: int = 0
-    # Quick jobs, with what this process enqueued since. Those that take long delay none of them.
     by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)
-    memory: int = 0  # bytes that Redis uses
-    max_memory: int = 0  # 0: no limit
+
+    @property
+    def total(self) -> int:
+        return sum(sum(owners.values()) for owners in self.by_owner.values())
 
     def ahead(self, owner: str, priority: Priority) -> int:
         """The number of queued jobs, in the API's view of the queue, that workers claim before the owner's next one.
@@ -77,12 +82,25 @@ class View:
         owners[owner] = owners.get(owner, 0) + 1
 
 
+@dataclass
+class View:
+    """The API's view of the job queue and of Redis' memory, as they were last read."""
+
+    waiting: int = 0
+    quick: WaitingJobs = field(default_factory=WaitingJobs)
+    long: WaitingJobs = field(default_factory=WaitingJobs)
+    memory: int = 0  # bytes that Redis uses
+    max_memory: int = 0  # 0: no limit
+
+
 class Admission:
     """Admission control of one API process: it holds the view of the queue, and admits or refuses jobs by it."""
 
     def __init__(self, settings: Settings, throughput: ThroughputEstimate) -> None:
         self._settings = settings
         self.throughput = throughput
+        self.long_throughput = ThroughputEstimate(pace=LONG_PACE)
+        self._long_workers = 0
         self._redis = connect(settings.redis_url, retry=Retry(NoBackoff(), 0), timeout=settings.redis_patience)
         self._jobs = JobQueue(self._redis)
         self._thread = anyio.CapacityLimiter(1)
@@ -142,31 +160,65 @@ class Admission:
         if time.monotonic() < until:
             raise self.quota(live, free)
 
-    def _meet(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
-        """Refuse a submission whose deadline would pass before its job is computed. Without a measured rate, none is
-        refused.
+    def require_in_time(self, owner: str, priority: Priority, deadline_s: float, *, long: bool) -> None:
+        """Refuse a submission that has its turn and turned out to be a long or a quick job, if its deadline would pass
+        before it is computed. May be called in any thread."""
+        if self._long_are_apart:  # else it was judged at its turn
+            self._meet(owner, priority, deadline_s, long=long, least=_STALE)
+
+    @property
+    def _long_are_apart(self) -> bool:
+        return not self.served.isdisjoint(LONG)
+
+    def _meet_as_either(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
+        """Refuse a submission whose deadline would pass, whether its job is long or quick. That is not known yet."""
+        least = 0.0 if wait is None else _STALE
+        if self._long_are_apart:
+            try:
+                self._meet(owner, priority, deadline_s, wait, long=True, least=least)
+            except Refusal:
+                pass
+            else:
+                return
+        self._meet(owner, priority, deadline_s, wait, least=least)
+
+    def _meet(
+        self,
+        owner: str,
+        priority: Priority,
+        deadline_s: float,
+        wait: float | None = None,
+        *,
+        long: bool = False,
+        least: float = 0.0,
+    ) -> None:
+        """Refuse a submission whose deadline would pass before its job is computed, by how quickly jobs of its kind
+        were computed lately. While that is not known, none is refused.
 
         `wait` is the seconds until the submission's turn. None: it has its turn, and `_on_their_way` counts its job.
+        Predicted waits of at most `least` seconds are none.
         """
-        rate = self.throughput.recent_lower_bound
+        throughput, waiting = self._of_kind(long=long)
+        rate = throughput.recent_lower_bound
         if rate is None:
             return
         earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
-        on_their_way = sum(count for (_, other), count in self._on_their_way.items() if other in earlier)
-        if wait is None:  # only submissions that have their turn are before it; those that wait for one come after
-            on_their_way = min(on_their_way, limits.TURNS) - 1
-        ahead = self._view.ahead(owner, priority) + on_their_way
+        on_their_way = 0  # of those few are long, if any
+        if not long:
+            on_their_way = sum(count for (_, other), count in [*self._on_their_way.items()] if other in earlier)
+            if wait is None:  # only submissions that have their turn are before it; those that wait for one come after
+                on_their_way = min(on_their_way, limits.TURNS) - 1
+        ahead = waiting.ahead(owner, priority) + on_their_way
         seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
         left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN
-        # The view may be LOOK_SECONDS old, and jobs in it may be done already.
-        if left > 0 and seconds <= (left if wait is None else max(left, 2 * LOOK_SECONDS)):
+        if left > 0 and seconds <= max(left, least):
             return
-        own = sum(self._view.by_owner.get(other, {}).get(owner, 0) for other in earlier)
+        own, kind = sum(waiting.by_owner.get(other, {}).get(owner, 0) for other in earlier), "long" if long else "quick"
         sentence = (
-            f"{own} jobs of the key wait before it, and its deadline would pass before it is computed: that is "
-            f"{deadline_s:.3g} seconds away"
+            f"{own} {kind} jobs of the key wait before it, and its deadline would pass before it is computed, as "
+            f"{kind} jobs ended lately: that is {deadline_s:.3g} seconds away"
         )
-        after = self.throughput.retry_after(ahead + 1 - left / MARGIN * rate)
+        after = throughput.retry_after(ahead + 1 - left / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
 
     @asynccontextmanager
@@ -186,13 +238,13 @@ class Admission:
             return
         waiting_since = time.monotonic()
         if deadline_s is not None:
-            self._meet(owner, priority, deadline_s, self._until_turn(owner))
+            self._meet_as_either(owner, priority, deadline_s, self._until_turn(owner))
         self._on_their_way[owner, priority] += 1
         try:
             async with self._turns.take(owner):
                 began = time.monotonic()
                 if deadline_s is not None and began - waiting_since > LOOK_SECONDS:
-                    self._meet(owner, priority, deadline_s - (began - waiting_since))
+                    self._meet_as_either(owner, priority, deadline_s - (began - waiting_since))
                 try:
                     yield
                 finally:
@@ -202,20 +254,34 @@ class Admission:
             if not self._on_their_way[owner, priority]:
                 del self._on_their_way[owner, priority]
 
-    def enqueued(self, owner: str, priority: Priority) -> None:
+    def enqueued(self, owner: str, priority: Priority, *, long: bool) -> None:
         """Add a job that was just enqueued to the API's view of the queue, since that is read again only later."""
-        self._view.count(owner, priority)
+        self._of_kind(long=long)[1].count(owner, priority)
 
-    def retry_after(self, queued: tuple[str, Priority] | None) -> str:
-        """The Retry-After header of the response for a job that is not done. `queued` is the owner and priority of a
-        queued job."""
-        return self.throughput.retry_after(1 if queued is None else self._view.ahead(*queued))
+    def ended(self, record: JobRecord) -> None:
+        """Count a job that ended in the throughput of its kind."""
+        self._of_kind(long=record.request.long)[0].ended(record)
+
+    def retry_after(self, job: JobRequest, *, queued: bool) -> str:
+        """The Retry-After header of the response for a job that is not done."""
+        throughput, waiting = self._of_kind(long=job.long)
+        return throughput.retry_after(waiting.ahead(job.owner, job.priority) if queued else 1)
+
+    def _of_kind(self, *, long: bool) -> tuple[ThroughputEstimate, WaitingJobs]:
+        return (self.long_throughput, self._view.long) if long else (self.throughput, self._view.quick)
+
+    def _until_free(self, places: float) -> str:
+        """The Retry-After header for when so many jobs have left the queue: quick and long ones leave it beside each
+        other."""
+        kinds = [self._of_kind(long=long) for long in (False, True)]
+        rates = [throughput.rate for throughput, waiting in kinds if waiting.total and throughput.rate is not None]
+        return retry_after(places, sum(rates) if rates else None)
 
     def full(self, waiting: int) -> Refusal:
         """The API's refusal of a submission because the queue is full."""
         most = self._settings.max_queue
         sentence = f"The queue is full: {most} jobs may wait"
-        after = self.throughput.retry_after(waiting - most + max(1, most // _ROOM))
+        after = self._until_free(waiting - most + max(1, most // _ROOM))
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
     def quota(self, live: int, free: int | None) -> Refusal:
@@ -223,9 +289,10 @@ class Admission:
         are what limits it."""
         most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
         limit = f"the limit is {most}" if free is None else f"that is its share at the moment of a queue of {whole}"
-        turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
+        both = (self._view.quick, self._view.long)
+        turns = max(1, sum(len(owners) for kind in both for owners in kind.by_owner.values()))  # served in turn
         sentence = f"{live} jobs of the key are queued or running; {limit}"
-        after = self.throughput.retry_after((live - most + 1) * turns)
+        after = self._until_free((live - most + 1) * turns)
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
     def tasks(self, live: int) -> Refusal:
@@ -305,10 +372,12 @@ class Admission:
         thread."""
         now = time.monotonic()
         memory, max_memory = self._memory()
-        view = View(self._jobs.length(), self._jobs.waiting_by_owner(QUICK), memory, max_memory)
+        quick, long = (WaitingJobs(self._jobs.waiting_by_owner(kinds)) for kinds in (QUICK, LONG))
+        view = View(self._jobs.length(), quick, long, memory, max_memory)
         if now >= self._workers_at:
             workers = self._jobs.workers()
             self.served = frozenset(kind for worker in workers for kind in worker.kinds)
+            self._long_workers = _long_workers(workers)
             able = {
                 worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
             }
@@ -316,8 +385,8 @@ class Admission:
             self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
         if now >= self._durability_at:
             self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
-        quick = sum(sum(owners.values()) for owners in view.by_owner.values())
-        self.throughput.look(quick, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
+        self.throughput.look(quick.total, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
+        self.long_throughput.look(long.total, self._long_workers)
         return view
 
     def _memory(self) -> tuple[int, int]:
@@ -329,6 +398,13 @@ class Admission:
 
     def close(self) -> None:
         self._redis.close()
+
+
+def _long_workers(workers: Sequence[WorkerReport]) -> int:
+    """How many long jobs are computed at a time, once every companion of a worker runs."""
+    takers = [worker for worker in workers if not set(LONG).isdisjoint(worker.kinds)]
+    processes = {(worker.host, worker.pid) for worker in takers}
+    return sum((worker.host, worker.started_by) not in processes for worker in takers)
 
 
 def _fault(worker: WorkerReport) -> object:

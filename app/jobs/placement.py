@@ -32,12 +32,14 @@ from warpdesk_server.app.jobs.records import positioned
 from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
+from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.privacy.charges import Charge, ChargeRequest, OverBudget
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.workers import logs
+from warpdesk_server.workers.predicted_times import job_of
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import JobRequest, Kind
+from warpdesk_server.workers.queue.protocol import Forecast, JobRequest, Kind
 from warpdesk_server.workers.queue.records import (
     Enqueued,
     IdempotencyKey,
@@ -115,8 +117,8 @@ async def place(services: Services, envelope: Envelope, *, positioned_too: bool)
             except BaseException:
                 placement.abandoned.set()
                 raise
-            if not placed.replayed and not placement.long:
-                services.admission.enqueued(owner, submission.priority)
+            if not placed.replayed and not placement.is_task:
+                services.admission.enqueued(owner, submission.priority, long=placement.long)
     if scope.cancelled_caught:
         raise errors.ledger_unavailable(TimeoutError.__name__)
     return placed
@@ -141,8 +143,13 @@ class Placement:
 
     @property
     def long(self) -> bool:
-        """Whether the submitted job takes long or is a task, and so delays no other."""
-        return self._earlier is None and (self._job.long or self._job.task)
+        """Whether the submitted job takes long, and so delays no quick one."""
+        return self._earlier is None and self._job.long
+
+    @property
+    def is_task(self) -> bool:
+        """Whether a task was submitted, which delays no other job."""
+        return self._earlier is None and self._job.task
 
     def prepare(self) -> None:
         """All stages of a job's submission before Redis is needed."""
@@ -193,6 +200,10 @@ class Placement:
             if self._earlier is None:
                 raise
             return
+        submission = envelope.submission
+        if submission.deadline_s is not None and not envelope.names_budget and self._checked.task_limits is None:
+            left = submission.deadline_s - (time.time() - envelope.arrived)
+            services.admission.require_in_time(envelope.owner, submission.priority, left, long=self._is_long())
         if self._checked.spend is None:
             return
         if envelope.idempotency_key is None:
@@ -371,12 +382,23 @@ class Placement:
             seconds=None if limits is None else limits.seconds,
             work=checked.cost.steps,
             size=checked.cost.bytes,
-            long=limits is None and self._served("long") and checked.cost.core_seconds > settings.long_seconds,
+            forecast=self._forecast(),
+            long=limits is None and self._is_long(),
             private=checked.operation.confidential,
             together=operations.together(envelope.owner, checked),
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
         )
+
+    def _is_long(self) -> bool:
+        return self._served("long") and self._checked.cost.core_seconds > self._services.settings.long_seconds
+
+    def _forecast(self) -> Forecast | None:
+        """What the submitted job is predicted to take. Only where a worker has a GPU is there anything to choose."""
+        checked, operation = self._checked, self._checked.operation
+        if "gpu" not in self._services.admission.served or not isinstance(operation, Operation):
+            return None
+        return self._services.predictions.of(job_of(operation, checked.params, checked.infos))
 
     def _served(self, kind: Literal["attached", "long"]) -> bool:
         """Whether some worker takes jobs of a kind that workers of the release before, or with other settings, do

@@ -14,7 +14,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.protocol import SOONER_ON_CPU, JobRequest
 from warpdesk_server.workers.queue.records import JobRecord
 
 _JOB_ID = re.compile(schemas.JOB_ID)
@@ -93,13 +93,18 @@ def provenance(record: JobRecord) -> models.Provenance | None:
     if how.cost_dollars and how.compute_seconds:
         a_second = how.cost_dollars * how.batch_size / how.compute_seconds
         fields["cost_dollars"] = a_second * fields["compute_seconds"] / own
-    if request.together is not None and not (request.private or request.owner == LOCAL):
+    for name in ("energy_joules", "cost_dollars") if request.owner != LOCAL else ():
+        if fields[name] is not None:  # as if nobody else had computed on the device
+            fields[name] /= how.device_share
+    if request.owner != LOCAL and (how.backend_reason or "").startswith(SOONER_ON_CPU):
+        fields["backend_reason"] = SOONER_ON_CPU  # its numbers tell how many jobs of others wait
+    elif request.together is not None and not (request.private or request.owner == LOCAL):
         if how.backend_reason is not None:
             what, numbers, _ = how.backend_reason.partition(":")
             fields["backend_reason"] = what if numbers else "predicted to be the quicker"
         if how.fallback_reason is not None and " bytes" in how.fallback_reason:
             fields["fallback_reason"] = "out of memory"
-    return models.Provenance(**fields)  # it has no field `batch_own`
+    return models.Provenance(**fields)  # it has no field `batch_own` or `device_share`
 
 
 def _batch_reason(request: JobRequest, own: int) -> str | None:
@@ -137,6 +142,6 @@ def answer(
 def pending(services: Services, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
     """The 202 response of a job that is not done: its URL, and when to ask again."""
     request = record.request
-    wait = services.admission.retry_after(None if position is None else (request.owner, request.priority))
+    wait = services.admission.retry_after(request, queued=position is not None)
     answer_headers = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
     return answer(services, record, 202, position, answer_headers)

@@ -22,17 +22,22 @@ _FORGOTTEN = 2.0
 _JOBS = 1000
 
 
+# Long jobs end so much more seldom: each of the spans above is that many times as long for them.
+LONG_PACE = 30.0
+
+
 class ThroughputEstimate:
-    """The API's estimate of the queue's throughput: jobs a second that all workers together compute.
+    """The API's estimate of the throughput of quick jobs, or of long ones: jobs a second that all workers compute.
 
     Only time in which jobs waited counts: a rate over all time would tell how many jobs came, not how many the workers
     can compute. If jobs did not wait for long enough, the rate is the number of live workers divided by the mean time
     of recent jobs. Jobs of one launch share its time. Jobs that were answered with the result of an identical job did
-    not wait in the queue, so they count in neither; nor do jobs that take long, for which no other job waits.
+    not wait in the queue, so they count in neither.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pace: float = 1.0) -> None:
         self._clock = clock
+        self._pace = pace
         self._took: deque[float] = deque(maxlen=_JOBS)  # seconds of a worker, for each job
         # Spans in which jobs waited: their end, their seconds, and the jobs that ended in them.
         self._spans: deque[tuple[float, float, int]] = deque()
@@ -48,7 +53,7 @@ class ThroughputEstimate:
         provenance = record.provenance
         if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
             return
-        if record.request.long or record.request.task:
+        if record.request.task:
             return
         self._ended += 1
         # The time of a private job reveals its noise, and every caller may learn this rate.
@@ -63,7 +68,9 @@ class ThroughputEstimate:
         ended, self._ended = self._ended, 0
         if self._looked_at is not None and self._waited and waiting > 0 and now - self._looked_at < _FORGOTTEN:
             self._spans.append((now, now - self._looked_at, ended))
-        while self._spans and (self._spans[0][0] < now - _RECENT or self._waited_for() > _REMEMBERED):
+        while self._spans and (
+            self._spans[0][0] < now - _RECENT * self._pace or self._waited_for() > _REMEMBERED * self._pace
+        ):
             self._spans.popleft()
         self._looked_at, self._waited, self._workers = now, waiting > 0, max(1, workers)
         self.rate = self._measured(_REMEMBERED, _TRUSTED) or self._reckoned()
@@ -74,8 +81,9 @@ class ThroughputEstimate:
         return sum(seconds for _, seconds, _ in self._spans)
 
     def _measured(self, within: float, enough: float) -> float | None:
-        """The queue's throughput as the API measured it over the last `within` seconds with a queue; None below
-        `enough` seconds."""
+        """The throughput as the API measured it over the last `within` seconds with a queue; None below `enough`
+        seconds. Both are those of quick jobs."""
+        within, enough = within * self._pace, enough * self._pace
         waited, jobs = 0.0, 0
         for _, seconds, ended in reversed(self._spans):
             waited, jobs = waited + seconds, jobs + ended
@@ -89,9 +97,15 @@ class ThroughputEstimate:
         return len(self._took) * self._workers / took if took > 0 else None
 
     def retry_after(self, jobs: float) -> str:
-        """The Retry-After header for when so many queued jobs are done: 1 to 64 seconds, and 1 while no rate is known.
+        """The Retry-After header for when so many queued jobs are done."""
+        return retry_after(jobs, self.rate)
 
-        It is a power of two, so that a caller cannot follow the load of other owners by it.
-        """
-        seconds = 1.0 if self.rate is None else jobs / self.rate
-        return str(2 ** min(6, math.ceil(math.log2(max(1.0, round(seconds, 3))))))
+
+def retry_after(jobs: float, rate: float | None) -> str:
+    """The Retry-After header for when so many queued jobs are done at this rate: 1 to 64 seconds, and 1 while no rate
+    is known.
+
+    It is a power of two, so that a caller cannot follow the load of other owners by it.
+    """
+    seconds = 1.0 if rate is None else jobs / rate
+    return str(2 ** min(6, math.ceil(math.log2(max(1.0, round(seconds, 3))))))

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import re
 import time
 import tracemalloc
 from contextlib import suppress
@@ -31,6 +32,7 @@ from warpdesk import (
 )
 from warpdesk.arrays import INLINE, AnyArray, as_array
 from warpdesk.client import Job
+from warpdesk.models import JobDescription
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -451,6 +453,16 @@ def test_an_error_can_be_handed_from_one_process_to_another(error: WarpdeskError
     assert vars(again).keys() == vars(error).keys()
 
 
+def test_a_job_that_ended_while_it_was_canceled_is_told_so() -> None:
+    ended = JobDescription.model_construct(id="job_1", status="succeeded")
+    late = JobTimeout("job_1", "running")
+    late.end(ended)
+
+    for error in (late, pickle.loads(pickle.dumps(late))):  # noqa: S301 (our own)
+        assert str(error) == error.detail == "job_1 had not ended by the timeout, and has succeeded since"
+    assert late.job is ended
+
+
 def test_a_key_that_was_read_with_its_line_is_taken_and_another_character_is_not_told() -> None:
     assert repr(Client("http://127.0.0.1:1", "wd_0_secret\n")) == "Client('http://127.0.0.1:1')"
     with pytest.raises(ValueError, match="the API key of 12 characters has some that no key has") as refused:
@@ -535,6 +547,8 @@ def test_a_run_that_takes_too_long_has_its_job_and_can_end_it(client: Client, pr
         client.run("monte_carlo", **LONG, timeout=0.5, on_timeout="cancel", progress=progress)
     job = late.value.job
     assert isinstance(job, Job)
+    assert str(late.value) == f"{job.id} had not ended by the timeout, and was canceled"
+    assert not hasattr(late.value, "__notes__")
     assert job.wait(60).status == "canceled"
     with pytest.raises(JobFailed) as failed:
         job.result()
@@ -545,6 +559,7 @@ def test_a_run_that_takes_too_long_goes_on_unless_told_otherwise(client: Client)
     with pytest.raises(JobTimeout) as late:
         client.run("monte_carlo", **LONG, timeout=0.5)
     assert isinstance(late.value.job, Job)
+    assert re.fullmatch(f"{late.value.job.id} is still (queued|running)", str(late.value))
     assert late.value.job.refresh().status in ("queued", "running")
     late.value.job.cancel()
 

@@ -259,13 +259,13 @@ def test_events_end_with_the_time_of_who_reads_them(api: Live, timeout: float) -
 
     with Client(api.url) as client:
         job = client.submit("scale", **VALUES)
-        with pytest.raises(TimeoutError, match=f"the job {job.id} is still queued"):
+        with pytest.raises(TimeoutError, match=f"{job.id} is still queued"):
             events.extend(client.events(job, timeout))
-        with pytest.raises(TimeoutError, match=f"the job {job.id} is still queued"):
+        with pytest.raises(TimeoutError, match=f"{job.id} is still queued"):
             asyncio.run(read(job.id))
         assert {*numbers(events)} <= {(1, "queued")}
         claim(api)
-        with pytest.raises(TimeoutError, match=f"the job {job.id} is still running"):
+        with pytest.raises(TimeoutError, match=f"{job.id} is still running"):
             client.result(job, 3.0, progress=events.append)
 
 

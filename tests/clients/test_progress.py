@@ -187,7 +187,7 @@ def test_a_job_that_is_not_done_in_time_goes_on_and_is_named(
 
     assert shown.process is not None
     assert shown.process.wait(30) == 1
-    assert f"warpdesk: the job {newest(api)} is still queued" in shown.left
+    assert f"warpdesk: {newest(api)} is still queued" in shown.left
     record = api.queue.get(newest(api))
     assert record is not None
     assert record.state.value == "queued"

@@ -56,9 +56,14 @@ def test_a_device_that_was_told_is_the_only_one(driver: Callable[[str], None], s
     assert len(_workers(Options(), {"WARPDESK_DEVICE": setting})) == 1
 
 
-def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for(driver: Callable[[str], None]) -> None:
+def test_there_is_a_worker_for_each_gpu_and_one_on_the_cpu_or_as_many_as_were_asked_for(
+    driver: Callable[[str], None],
+) -> None:
     driver("two")
-    assert [child.name for child in _workers(Options(), {})] == ["worker 1", "worker 2"]
+    assert [child.name for child in _workers(Options(), {})] == ["worker 1", "worker 2", "worker 3"]
+    assert [child.name for child in _workers(Options(workers=2), {})] == ["worker 1", "worker 2"]
+    for own in ({"WARPDESK_AUTO": "gpu"}, {"WARPDESK_TAKES": "long"}):  # nothing may go to the CPU
+        assert len(_workers(Options(), own)) == 2
     assert len(_workers(Options(workers=3), {})) == 3
     assert _workers(Options(worker=False), {}) == []
     driver("none")
@@ -87,7 +92,10 @@ def test_a_job_whose_gpu_is_lost_runs_on_the_other_one(redis_url: str, tmp_path:
         WARPDESK_REDIS_URL=redis_url,
         WARPDESK_OPERATIONS="tests.workers.operations:SOUND",
     ) as service:
-        workers = wait_until(lambda: ready_workers(service, 2), "two workers are not ready", 90)
+        workers = wait_until(lambda: ready_workers(service, 3), "three workers are not ready", 90)
+        [beside] = [worker for worker in workers if worker["device"]["backend"] == "cpu"]
+        assert beside["takes"] == "quick"
+        workers.remove(beside)
         assert sorted(worker["device"]["uuid"] for worker in workers) == TWO
         assert sorted(worker["device"]["name"] for worker in workers) == [f"paper {uuid}" for uuid in TWO]
         job_id = enqueue_double(service, redis_url)

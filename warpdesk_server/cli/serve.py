@@ -1,4 +1,4 @@
-"""`warpdesk serve`: run the API, a worker per device, and Redis where none is configured."""
+"""`warpdesk serve`: run the API, workers, and Redis where none is configured."""
 
 import argparse
 
@@ -7,13 +7,15 @@ from warpdesk_server.cli.environment import read, require_redis_url
 
 
 def add(commands: Subcommands) -> None:
-    serve = commands.add_parser("serve", help="run the API, a worker per device, and Redis where none is configured")
+    serve = commands.add_parser("serve", help="run the API, workers, and Redis where none is configured")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     serve.add_argument(
         "--port", type=_port, default=8000, help="port to listen on, 0 for a free one (default: %(default)s)"
     )
     serve.add_argument("--no-worker", action="store_true", help="the API alone; workers run elsewhere")
-    serve.add_argument("--workers", type=_positive, metavar="N", help="how many workers (default: one per device)")
+    serve.add_argument(
+        "--workers", type=_positive, metavar="N", help="how many workers (default: one per GPU and one on the CPU)"
+    )
     serve.set_defaults(run=_serve)
 
 

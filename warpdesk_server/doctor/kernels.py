@@ -28,9 +28,9 @@ from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Example, Operation
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child.calibrate import sizes
-from warpdesk_server.workers.child.cost import job_of
 from warpdesk_server.workers.child.warmup import Trial, answer, documented, variants
 from warpdesk_server.workers.child.wrapped import WrappedDevice
+from warpdesk_server.workers.predicted_times import job_of
 
 _AT = "as a job launches it that fills the GPU"
 _KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here

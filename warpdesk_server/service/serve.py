@@ -1,4 +1,4 @@
-"""The service's supervisor: runs and restarts Redis if none is configured, the API, and a worker per device."""
+"""The service's supervisor: runs and restarts Redis if none is configured, the API, and workers."""
 
 import http.client
 import importlib.util
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -37,6 +37,8 @@ _LOOK = 0.3  # seconds between two looks at how far a service is that answers
 _QUIET, _PROGRESS = 6.0, 10.0  # seconds until the first line about a first start's compilation, and between two
 CALM = 30.0  # a child that lived this long is forgiven its earlier deaths
 GRACE = 5.0  # seconds a worker has beyond its own drain time, in which a running job may end; others run again
+_SILENT = 2.0  # seconds of stopping, after which it is said what is waited for
+_TOGETHER = 1.0  # signals to stop that come within so many seconds are one: a group's often comes twice
 
 
 class CannotServe(Exception):
@@ -48,7 +50,7 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8000  # 0 takes a free one
     worker: bool = True
-    workers: int | None = None  # None: one per device
+    workers: int | None = None  # None: one per GPU, and one on the CPU
 
 
 def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> None:
@@ -68,9 +70,9 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
             make_private(settings.home)
         except UnusableHome as error:
             raise CannotServe(str(error)) from None
-        stopping = threading.Event()
+        stop_signals = _StopSignals()
         for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(wish, lambda *_: stopping.set())
+            signal.signal(wish, stop_signals.on_signal)
         given = "redis_url" in settings.model_fields_set and settings.redis_url
         redis = None if given else RedisServer(settings.home, settings.durability, settings.redis_server)
         environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
@@ -85,18 +87,56 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
             shown = f"[{host}]" if ":" in host else host
             url = f"http://{shown}:{port}"
             say(f"Warpdesk is starting at {url}, its state is in {settings.home}")
-            _watch(stopping, children, api, _Announcement(host, port, url, bool(workers), settings, say))
+            _watch(stop_signals.stopping, children, api, _Announcement(host, port, url, bool(workers), settings, say))
         except RedisUnavailable as error:
             raise CannotServe(str(error)) from None
         finally:
             # The API and the workers stop at the same time; both need Redis until then.
-            for child in (api, *workers):
-                child.terminate()
-            for child in (api, *workers):
-                child.stop(WorkerSettings().drain_seconds + GRACE)
+            _end((api, *workers), WorkerSettings().drain_seconds + GRACE, stop_signals)
             if redis is not None:
                 redis.stop()
         say("Stopped.")
+
+
+class _StopSignals:
+    """The signals that stop the service: the first one asks its processes to end, a later one ends their patience."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.at_once = False
+        self._first_at = 0.0  # time.monotonic()
+
+    def on_signal(self, *_: object) -> None:
+        now = time.monotonic()
+        if not self.stopping.is_set():
+            self._first_at = now
+            self.stopping.set()
+        elif now > self._first_at + _TOGETHER:
+            self.at_once = True
+
+
+def _end(children: Sequence["_Child"], patience: float, stop_signals: _StopSignals) -> None:
+    """Have the service's processes end within so many seconds, or soon if another signal comes; kill what is left."""
+    for child in children:
+        child.terminate()
+    began = time.monotonic()
+    until, silent, hurried = began + patience, True, False
+    while (left := [child for child in children if child.runs]) and (now := time.monotonic()) < until:
+        if stop_signals.at_once and not hurried:
+            hurried, until = True, min(until, now + GRACE)
+            for child in left:  # the second signal to a worker has it give its job back
+                child.terminate()
+        elif silent and now - began >= _SILENT:
+            silent = False
+            log.warning(
+                "Stopping: waiting for the %s, for at most %.0f s, so that what runs may end. A second signal ends it "
+                "at once, and unfinished jobs go back to the queue",
+                " and the ".join(child.name for child in left),
+                until - now,
+            )
+        time.sleep(TICK)
+    for child in children:
+        child.stop(0.0)
 
 
 def _bind(options: Options) -> socket.socket:
@@ -141,11 +181,13 @@ def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dic
 
 
 def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]:
-    """The service's worker processes: one per GPU, which gets its UUID. If no GPU is known, one worker that looks for
-    itself."""
+    """The service's worker processes: one per GPU, which gets its UUID, and one on the CPU for quick jobs that end
+    sooner there. If no GPU is known, one worker that looks for itself."""
     if not options.worker:
         return []
     devices = _devices(environment)
+    if devices and options.workers is None and _may_spill(environment):
+        devices.append("cpu")
     count = options.workers if options.workers is not None else max(1, len(devices))
     children = []
     for index in range(count):
@@ -156,9 +198,16 @@ def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]
             own.setdefault("NUMBA_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
         if devices:
             own["WARPDESK_DEVICE"] = devices[index % len(devices)]
+            if own["WARPDESK_DEVICE"] == "cpu":
+                own["WARPDESK_TAKES"] = "quick"
         name = "worker" if count == 1 else f"worker {index + 1}"
         children.append(_Child(name, partial(_launch, own, ("warpdesk_server.workers.parent.main",))))
     return children
+
+
+def _may_spill(environment: Mapping[str, str]) -> bool:
+    """Whether quick jobs may go from the service's GPUs to the CPU (decision 14)."""
+    return environment.get("WARPDESK_AUTO") != "gpu" and environment.get("WARPDESK_TAKES") != "long"
 
 
 def _launch(
@@ -223,12 +272,16 @@ class _Child:
         return self._process is not None and self._process.poll() is not None
 
     @property
+    def runs(self) -> bool:
+        return self._process is not None and not self.ended
+
+    @property
     def ending(self) -> str:
         code = self._process.returncode if self._process is not None else 0
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def terminate(self) -> None:
-        if self._process is not None and not self.ended:
+        if self._process is not None and self.runs:
             self._process.terminate()
 
     def stop(self, patience: float = GRACE) -> None:

@@ -30,6 +30,7 @@ def choose(
     found: Probe,
     keep_off_gpu: str | None = None,
     pick: Callable[[], Pick] | None = None,
+    sooner: str | None = None,
 ) -> Choice:
     """The backend on which the child computes a job.
 
@@ -37,10 +38,13 @@ def choose(
     was asked for and cannot be used.
 
     `pick` is asked where there is a GPU and the operation knows how. `keep_off_gpu` is a reason not to use a GPU that
-    is there (the job's workers died).
+    is there (the job's workers died). `sooner` is the prediction by which a worker without a GPU took the job from
+    those that have one.
     """
     if wish == "cpu":
         return Choice("cpu")
+    if wish == "auto" and found.device is None and sooner is not None:
+        return Choice("cpu", picked=sooner)
     reason = None
     if found.device is None:
         reason = found.report.reason or "there is no GPU"

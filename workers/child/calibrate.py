@@ -22,8 +22,9 @@ from warpdesk_server.kernels.operation import Backend, Example, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child.backend import RECOVERABLE
-from warpdesk_server.workers.child.cost import Costs, Job, job_of
+from warpdesk_server.workers.child.cost import Costs
 from warpdesk_server.workers.child.device import Probe
+from warpdesk_server.workers.predicted_times import Job, job_of
 
 STEP = 8  # between two sizes
 _SMALLER, _LARGER = 4, 9  # steps from the example

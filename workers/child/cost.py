@@ -1,9 +1,7 @@
 """The cost model: it predicts an operation's time on each backend, T = a + b * work, and picks the quicker.
 
-A `Line` is one operation on one device. It keeps a mean for each range of sizes, in which the latest jobs count most,
-fits a and b through them, and corrects the fit where the jobs of a size say otherwise. A device that slows down or
-recovers is noticed at the sizes that run and believed of the others too; one odd measurement counts for little. T
-includes the copies to and from the device: it is the time a caller waits for.
+T includes the copies to and from the device: it is the time a caller waits for. A `Line` of
+`workers.predicted_times` is one operation on one device.
 
 Private operations teach nothing here, though they are predicted: an exact sampler's time depends on its noise, and even
 a mean of such times on disk would tell something of it. Theirs are measured by `calibrate` alone, on made-up data.
@@ -13,21 +11,18 @@ Nothing is refused on a prediction.
 
 import json
 import logging
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
 
-from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.fingerprint import fingerprint
-from warpdesk_server.kernels.operation import Backend, Operation
-from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.operation import Backend
 from warpdesk_server.workers.child.device import cpu_name
+from warpdesk_server.workers.predicted_times import TRUSTED, Job, Line, Mean, rounded
 from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.settings import WorkerSettings
 
@@ -36,161 +31,10 @@ log = logging.getLogger("warpdesk.cost")
 _FORMAT = 1
 _SAVE_SECONDS = 5.0  # between two writings
 
-_RANGE = 4.0  # sizes that differ by less share a mean
-_LATEST = 0.2  # how much the latest job counts in its mean, once there are some
-_OTHERS = 0.1  # how much of a change at one size is believed of the others
-_FAR = 2.0  # a measurement that many times its mean or more counts as that much
-_TRUSTED = 3  # jobs before a mean is one
-
-_BEYOND = 4.0  # how far above the largest job that ran a line is drawn on
 _EVERY = 32  # jobs after which the slower backend is measured again
 _SHARE = 0.01  # of all time, at most, goes into measuring what is expected to be slower
 # The CPU is measured for the first time where the GPU takes no longer: unknown, it may take 100 times as long.
 _SMALL = 0.001
-
-
-@dataclass
-class Mean:
-    """What the cost model keeps of one range of sizes: the mean work and seconds of its jobs, and their number."""
-
-    work: float
-    seconds: float
-    jobs: int = 1
-
-
-@dataclass
-class Line:
-    """The predicted time of an operation on a device: T = (a + b * work) * c, in seconds.
-
-    c is how far the jobs of a size are off the fit, and 1 where none ran.
-    """
-
-    means: dict[int, Mean] = field(default_factory=dict)
-    a: float = 0.0
-    b: float = 0.0
-
-    @property
-    def jobs(self) -> int:
-        return sum(mean.jobs for mean in self.means.values())
-
-    def seconds(self, work: float) -> float:
-        """The predicted time of a job of this work.
-
-        Outside the sizes that ran, time is taken to go with the work: above them it takes no longer, so that nobody is
-        caught by a job without end, and below them no less, so that it is tried there.
-        """
-        bounded = min(max(work, self._least / _BEYOND), self._most * _BEYOND)
-        return self.fitted(bounded) * self._correction(bounded) * (work / bounded)
-
-    def fitted(self, work: float) -> float:
-        return self.a + self.b * work
-
-    def covers(self, work: float) -> bool:
-        """Whether the prediction rests on jobs about as small and about as large as this work."""
-        return self._least / _BEYOND <= work <= self._most * _BEYOND
-
-    @property
-    def _least(self) -> float:
-        return min(mean.work for mean in self.means.values())
-
-    @property
-    def _most(self) -> float:
-        return max(mean.work for mean in self.means.values())
-
-    def learn(self, work: float, seconds: float) -> None:
-        """Update the predicted times with a job of this work that took `seconds`."""
-        mean = self.means.get(_range(work))
-        if self.jobs >= _TRUSTED and self.covers(work):
-            expected = self.seconds(work)
-            seconds = max(expected / _FAR, min(seconds, expected * _FAR))
-            if mean is not None and mean.jobs >= _TRUSTED:
-                for other in self.means.values():
-                    other.seconds *= (seconds / expected) ** _OTHERS
-        if mean is None:
-            self.means[_range(work)] = Mean(work, seconds)
-        else:
-            mean.jobs += 1
-            latest = max(_LATEST, 1 / mean.jobs)
-            mean.work += latest * (work - mean.work)
-            mean.seconds += latest * (seconds - mean.seconds)
-        self.fit()
-
-    def fit(self) -> None:
-        """Fit the predicted times to the means: the line with the least relative errors.
-
-        Neither of its numbers is below zero.
-        """
-        points = [(1 / mean.seconds, mean.work / mean.seconds) for mean in self.means.values()]
-        if len(points) == 1:  # as likely to be overhead as to be work
-            self.a, self.b = 0.5 / points[0][0], 0.5 / points[0][1]
-            return
-        # Least squares of a * p + b * q = 1.
-        p, q = (sum(point[at] for point in points) for at in (0, 1))
-        pp, qq, pq = (sum(point[i] * point[j] for point in points) for i, j in ((0, 0), (1, 1), (0, 1)))
-        whole = pp * qq - pq * pq
-        self.a, self.b = (qq * p - pq * q) / whole, (pp * q - pq * p) / whole
-        if self.a < 0 or not math.isfinite(self.a):
-            self.a, self.b = 0.0, q / qq
-        elif self.b < 0:
-            self.a, self.b = p / pp, 0.0
-
-    def _correction(self, work: float) -> float:
-        """The factor by which the predicted time of this work is corrected.
-
-        Between two sizes that ran it goes from the one's to the other's as the logarithm of the work does.
-        """
-        if (mean := self.means.get(_range(work))) is not None:
-            return self._off(mean)
-        low = max((mean for mean in self.means.values() if mean.work < work), key=lambda mean: mean.work, default=None)
-        high = min((mean for mean in self.means.values() if mean.work > work), key=lambda mean: mean.work, default=None)
-        if low is None or high is None:
-            return 1.0
-        share = math.log(work / low.work) / math.log(high.work / low.work)
-        return self._off(low) ** (1 - share) * self._off(high) ** share
-
-    def _off(self, mean: Mean) -> float:
-        """How far the jobs of a size are off the predicted time, less where they are few."""
-        return (mean.seconds / self.fitted(mean.work)) ** (mean.jobs / (mean.jobs + 1))
-
-
-def _range(work: float) -> int:
-    return math.floor(math.log(work, _RANGE))
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job whose time is predicted: its kind and its work.
-
-    The kind is the operation and what chooses its code.
-    """
-
-    kind: str
-    work: float
-    teaches: bool = True  # whether what it takes may be remembered
-
-
-def job_of(operation: Operation, params: Params, inputs: Mapping[str, ArrayInfo]) -> Job:
-    """The job whose time is predicted.
-
-    Its kind is its operation, its inputs' dtypes and those parameters that choose code, not numbers.
-    """
-    cost = operation.cost(params, inputs)
-    chosen = [
-        str(getattr(params, name)) for name, about in type(params).model_fields.items() if _chooses(about.annotation)
-    ]
-    kind = " ".join([operation.name, *(info.dtype for info in inputs.values()), *chosen])
-    return Job(kind, cost.steps, teaches=operation.randomness != "private")
-
-
-def _chooses(annotation: Any) -> bool:
-    """Whether a parameter chooses code in the cost model: it is one of a few words, or true or false.
-
-    A caller's own words are none of our business.
-    """
-    if annotation is bool or get_origin(annotation) is Literal:
-        return True
-    members = [member for member in get_args(annotation) if member is not type(None)]
-    return bool(members) and all(_chooses(member) for member in members)
 
 
 @dataclass(frozen=True)
@@ -241,11 +85,11 @@ class Costs:
             return Pick("gpu", None)
         on_gpu, left = gpu.seconds(job.work), _SHARE * self._total - self._spent
         if cpu is None:
-            if gpu.jobs >= _TRUSTED and on_gpu <= _SMALL and left >= 0:
-                return Pick("cpu", f"to measure it: {_rounded(on_gpu)} on the GPU, not known on the CPU")
+            if gpu.jobs >= TRUSTED and on_gpu <= _SMALL and left >= 0:
+                return Pick("cpu", f"to measure it: {rounded(on_gpu)} on the GPU, not known on the CPU")
             return Pick("gpu", None)
         on_cpu = cpu.seconds(job.work)
-        predicted = f"{_rounded(on_cpu)} on the CPU, {_rounded(on_gpu)} on the GPU"
+        predicted = f"{rounded(on_cpu)} on the CPU, {rounded(on_gpu)} on the GPU"
         if on_cpu > on_gpu > cpu.fitted(job.work) and not cpu.covers(job.work) and on_cpu - on_gpu <= left:
             return Pick("cpu", f"to measure it at this size: predicted at most {predicted}")
         quicker, slower = _ordered(on_cpu, on_gpu)
@@ -275,7 +119,11 @@ class Costs:
         self._lines[backend].setdefault(job.kind, Line()).learn(job.work, seconds)
 
     def save(self) -> None:
-        """Write the predicted times to disk, whole or not at all.
+        """Write the predicted times to disk, whole or not at all, with those that another process wrote meanwhile.
+
+        A worker's child and its companion's share the files, and each learns sizes that the other does not see. There
+        is no lock: at the companion's priority it may be held for long. What one writes between the other's read and
+        write is missing until it writes again, in five seconds.
 
         A disk that is full costs what was learned, not the job.
         """
@@ -284,6 +132,8 @@ class Costs:
             file = self._file(backend)
             if file is None or not lines:
                 continue
+            for kind, line in _read(file, self._name(backend)).items():
+                lines[kind] = lines[kind].joined(line) if kind in lines else line
             means = {kind: [vars(mean) for mean in line.means.values()] for kind, line in lines.items()}
             written = {"format": _FORMAT, "device": self._name(backend), "lines": means}
             new = file.with_name(f"{file.name}.{os.getpid()}")
@@ -330,7 +180,7 @@ def _read(file: Path, name: str) -> dict[str, Line]:
         if (written["format"], written["device"]) != (_FORMAT, name):
             log.info("what operations take is learned anew: %s is of %s", file, written["device"])
             return {}
-        return {kind: _line([Mean(**mean) for mean in means]) for kind, means in written["lines"].items()}
+        return {kind: Line.of([Mean(**mean) for mean in means]) for kind, means in written["lines"].items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
@@ -338,18 +188,6 @@ def _read(file: Path, name: str) -> dict[str, Line]:
         return {}
 
 
-def _line(means: list[Mean]) -> Line:
-    if not means or any(not (0 < mean.work < math.inf and 0 < mean.seconds < math.inf) for mean in means):
-        raise ValueError(f"no times: {means}")
-    line = Line({_range(mean.work): mean for mean in means})
-    line.fit()
-    return line
-
-
 def _ordered(on_cpu: float, on_gpu: float) -> tuple[Backend, Backend]:
     """Both backends, the one with the shorter predicted time first."""
     return ("cpu", "gpu") if on_cpu < on_gpu else ("gpu", "cpu")
-
-
-def _rounded(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

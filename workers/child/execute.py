@@ -24,10 +24,19 @@ from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
-from warpdesk_server.workers.child.cost import Costs, Job, job_of
+from warpdesk_server.workers.child.cost import Costs
 from warpdesk_server.workers.child.device import Probe, cpu_name
 from warpdesk_server.workers.logs import about
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
+from warpdesk_server.workers.predicted_times import Job, job_of, rounded
+from warpdesk_server.workers.queue.protocol import (
+    NO_GPU_WAS_FREE,
+    SOONER_ON_CPU,
+    Failed,
+    Forecast,
+    JobRequest,
+    Provenance,
+    Succeeded,
+)
 from warpdesk_server.workers.store.protocol import UNKNOWN_ID, WorkerStore
 
 log = logging.getLogger("warpdesk.execute")
@@ -49,6 +58,7 @@ def run(
     keys: Mapping[str, bytes] | None = None,
     took: Callable[[Times], None] | None = None,
     attached: Mapping[str, str] | None = None,
+    gpu_wait: float | None = None,
 ) -> list[Outcome]:
     """Compute in the child these attempts of jobs, and write their results.
 
@@ -60,10 +70,12 @@ def run(
     `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
     this thread, except where it draws private randomness. `keys` holds the noise keys of jobs that were charged, by
     their ids; whoever names a budget and has none is not computed. `took` hears what each launch on the GPU copied, and
-    nothing of private jobs. `attached` holds the inputs that job records have, by the jobs' ids. Raises DeviceLost,
+    nothing of private jobs. `attached` holds the inputs that job records have, by the jobs' ids. `gpu_wait` is how long
+    they would have waited for a GPU, if that is why they are here. Raises DeviceLost,
     after which this process must end. Every other failure is a value whose message holds no data.
     """
-    batch = _Batch(store, found, keep_off_gpu, costs, expect, took)
+    sooner = None if gpu_wait is None else _sooner(jobs[0][0].forecast, gpu_wait)
+    batch = _Batch(store, found, keep_off_gpu, costs, expect, took, sooner)
     outcomes: list[Outcome | None] = [None] * len(jobs)
     items = []
     for at, (request, attempt) in enumerate(jobs):
@@ -174,6 +186,7 @@ class _Batch:
     costs: Costs | None
     expect: Callable[[float], None] | None
     took: Callable[[Times], None] | None
+    sooner: str | None  # by what prediction a worker without a GPU took them
 
     def run(self, items: Sequence[_Item]) -> None:
         """Compute the items in the child, and give each its outcome."""
@@ -231,7 +244,7 @@ class _Batch:
             pick, clock = partial(self.costs.pick, job), self.costs.clock
             if self.expect is not None and (seconds := self.costs.expected(job)) is not None:
                 self.expect(seconds)
-        choice = choose(operation, first.backend, self.found, self.keep_off_gpu, pick)
+        choice = choose(operation, first.backend, self.found, self.keep_off_gpu, pick, self.sooner)
         if choice.device is not None:
             choice.device.times()  # forget what an earlier job took
         watch = _Watch(clock)
@@ -275,6 +288,16 @@ class _Batch:
             size = sum(sizes) + sum(array.nbytes for array in item.inputs.values())
             how = provenance.model_copy(update=of_item)
             item.outcome = Succeeded(result=directory.name, provenance=how, digest=digest, bytes=size)
+
+
+def _sooner(forecast: Forecast | None, wait: float) -> str:
+    """The prediction by which a job is computed here and not on a GPU of another worker, for its provenance."""
+    if wait < 0 or forecast is None or forecast.cpu is None or forecast.gpu is None:
+        return NO_GPU_WAS_FREE
+    on_cpu, on_gpu = rounded(forecast.cpu), rounded(forecast.gpu)
+    if forecast.cpu <= forecast.gpu:
+        return f"predicted {on_cpu} on the CPU, {on_gpu} on the GPU"
+    return f"{SOONER_ON_CPU}: predicted {on_cpu}, and {on_gpu} on the GPU after {rounded(wait)} of other jobs"
 
 
 def _require_charge(item: _Item, store: WorkerStore) -> None:

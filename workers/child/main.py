@@ -172,6 +172,7 @@ class _Child:
                     keys,
                     launches.append,
                     {job.request.id: job.attached for job in work.jobs if job.attached},
+                    work.gpu_wait,
                 )
             )
         self._example_due = True

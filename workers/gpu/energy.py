@@ -5,8 +5,9 @@ the same. Where there is no counter, power times time is summed up in its place.
 second is measured, and a short one gets its share of what the GPU took around it, idle time included.
 
 The counter is the whole GPU's. Of a slice of a GPU, and of a GPU that other processes compute on too, nobody can say
-whose joules they were. Nor is anything said of a CPU: its counters (RAPL) are the whole package's, and only root may
-read them since they were found to tell of secrets (CVE-2020-8694).
+whose joules they were; a worker and its companion share them (`workers.parent.busy_times`). Nor is anything said of a
+CPU: its counters (RAPL) are the whole package's, and only root may read them since they were found to tell of secrets
+(CVE-2020-8694).
 """
 
 import threading
@@ -24,7 +25,7 @@ class _Point:
     at: float  # seconds
     joules: float  # so far
     watts: float | None
-    alone: bool  # nobody else computed on it
+    alone: bool  # nobody else computed on it but a companion
 
 
 class Energy:
@@ -35,8 +36,9 @@ class Energy:
         self._points: list[_Point] = []
         self._lock = threading.Lock()
 
-    def see(self, reading: GpuReading, now: float) -> None:
-        alone = reading.mig is None and (reading.processes or 0) <= 1
+    def see(self, reading: GpuReading, now: float, own: int = 1) -> None:
+        """Add a reading. `own` is how many processes on the GPU are this worker's and its companion's."""
+        alone = reading.mig is None and (reading.processes or 0) <= own
         with self._lock:
             last = self._points[-1] if self._points else None
             if reading.energy is not None:

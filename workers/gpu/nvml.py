@@ -114,15 +114,18 @@ def within(deadline: float, work: Callable[[], _Value], otherwise: str) -> _Valu
     return results[0]
 
 
-def watch(settings: WorkerSettings, pid: Callable[[], int | None]) -> "Monitor | None":
+def watch(
+    settings: WorkerSettings, pid: Callable[[], int | None], processes: Callable[[], int] = lambda: 1
+) -> "Monitor | None":
     """A started monitor of the driver of the GPU that a worker was told to use.
 
-    None where it was told not to use one. A stand-in for a GPU has a driver only where a script plays one.
+    None where it was told not to use one. A stand-in for a GPU has a driver only where a script plays one. `processes`
+    tells how many on the GPU are the worker's and its companion's.
     """
     which = driver_name(settings.device)
     if which == "cpu" or (":" in settings.device and not which):
         return None
-    monitor = Monitor(which, library(), pid, gpm=settings.gpm)
+    monitor = Monitor(which, library(), pid, gpm=settings.gpm, processes=processes)
     monitor.start()
     return monitor
 
@@ -152,6 +155,7 @@ class Monitor(threading.Thread):
         interval: float = INTERVAL,
         clock: Callable[[], float] = time.monotonic,
         gpm: bool = False,
+        processes: Callable[[], int] = lambda: 1,
     ) -> None:
         super().__init__(name="nvml", daemon=True)
         self._which = which
@@ -161,6 +165,7 @@ class Monitor(threading.Thread):
         self._interval = interval
         self._clock = clock
         self._gpm = gpm
+        self._processes = processes
         self._energy = Energy(interval)
         self._stopped = threading.Event()
         self._looked = threading.Event()
@@ -217,7 +222,7 @@ class Monitor(threading.Thread):
             self._session = NvmlSession(self._timed, self._which, self._gpm, self._clock)
         reading = self._session.read(self._pid())
         now = self._clock()
-        self._energy.see(reading, now)
+        self._energy.see(reading, now, self._processes())
         self._slowdown.see(reading.clock_reasons, now)
         self._read, self._failure = (reading, now), None
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Literal
 
 from warpdesk_server.kernels.gpu.memory import SHARE
+from warpdesk_server.workers.parent.busy_times import VARIABLE, BusyTimes
 from warpdesk_server.workers.process import python, tie_to
 from warpdesk_server.workers.queue.protocol import LONG, OF_TASKS, Kind
 from warpdesk_server.workers.queue.reports import WorkerReport
@@ -41,12 +42,14 @@ class Companion:
     `start` it from the main thread: it dies with the thread that started it.
     """
 
-    def __init__(self, settings: WorkerSettings, takes: OfCompanions) -> None:
+    def __init__(self, settings: WorkerSettings, takes: OfCompanions, busy: BusyTimes | None = None) -> None:
+        """`busy` are the times that the two tell each other, None where they tell none."""
         self.takes: OfCompanions = takes
         self.kinds = frozenset(_KINDS[takes])
         self.wanted = False  # it is to be started
         self.waited_for_since: float | None = None  # since when jobs wait that it would take, by time.monotonic()
         self._python = [settings.task_python] if takes == "tasks" and settings.task_python else python()
+        self._busy = busy
         self._idle_seconds = min(IDLE_SECONDS, settings.idle_exit_seconds or IDLE_SECONDS)
         self._gpu_memory = settings.gpu_memory
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,6 +70,8 @@ class Companion:
                 self.fault = None
             return True
         self._process = None
+        if self._busy is not None:
+            self._busy.forget_other()
         self._faults = 0 if code == 0 else self._faults + 1
         if code == 0:
             self.fault = None
@@ -101,12 +106,17 @@ class Companion:
             "WARPDESK_IDLE_EXIT_SECONDS": repr(self._idle_seconds),
             "WARPDESK_GPU_MEMORY": _part(self._gpu_memory, _SHARES[self.takes]),
         }
+        environment.pop(VARIABLE, None)
+        passed: tuple[int, ...] = ()
+        if self._busy is not None:
+            environment[VARIABLE], passed = str(self._busy.fd), (self._busy.fd,)
         environment.pop("WARPDESK_MAX_SECONDS", None)  # the worker ends it with itself
         try:
             self._process = subprocess.Popen(
                 [*self._python, "-m", "warpdesk_server.workers.parent.main"],
                 stdin=subprocess.DEVNULL,
                 env=environment,
+                pass_fds=passed,
                 preexec_fn=tie_to(os.getpid(), signal.SIGKILL),
             )
         except OSError as error:  # no memory, or no process to be had: later, perhaps

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from warpdesk_server.workers.gpu import nvml
 from warpdesk_server.workers.gpu.condition import Condition, LongCall, Phase, left_alone
+from warpdesk_server.workers.parent.busy_times import BusyTimes
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.launch import struck
@@ -58,7 +59,7 @@ class ChildSupervisor:
     Not thread-safe: use it from the parent's main thread. Exception: the heartbeat thread may call `gpu`.
     """
 
-    def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
+    def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent, busy: BusyTimes) -> None:
         told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None
         self.condition = Condition(
             settings.cool_down_seconds, settings.canary_seconds, settings.canary_deadline_seconds, told_no_gpu
@@ -76,7 +77,7 @@ class ChildSupervisor:
         self._why: str | None = None  # the child was started again
         self._opening_seconds = 0.0  # the most it took to open the GPU
         self.child.spawn(Orders())
-        self._driver = nvml.watch(settings, lambda: self.child.pid if self.use_gpu else None)
+        self._driver = nvml.watch(settings, lambda: self.child.pid if self.use_gpu else None, lambda: busy.processes)
 
     @property
     def use_gpu(self) -> bool:
@@ -204,6 +205,7 @@ class ChildSupervisor:
                 )
                 for job in jobs
             ),
+            gpu_wait=jobs[0].gpu_wait,
             keep_off_gpu=keep_off,
             refused=self.condition.refused(),
             canary=request.backend != "cpu" and keep_off is None and self.condition.canary_wanted(),
@@ -230,11 +232,12 @@ class ChildSupervisor:
         if news:
             self._parent.news()
 
-    def costed(self, work: Assignment, answer: Answer, since: float) -> Answer:
+    def costed(self, work: Assignment, answer: Answer, since: float, share: float = 1.0) -> Answer:
         """The child's answer with what the parent adds: the energy and the money of each job's share of its launch.
 
         Private jobs get neither. `since` is when the child was given the jobs, by time.monotonic(). The GPU's energy is
-        known from then until now, and a launch had as much of it as of the time.
+        known from then until now, and a launch had as much of it as of the time. `share` is that of the launch, where
+        the worker's companion, or its worker, computed meanwhile.
         """
         now = time.monotonic()
         joules = None if self._driver is None else self._driver.joules(since, now)
@@ -242,7 +245,7 @@ class ChildSupervisor:
         return answer.model_copy(
             update={
                 "outcomes": tuple(
-                    costed(outcome, watts, self._settings.prices)
+                    costed(outcome, watts, self._settings.prices, share)
                     if isinstance(outcome, Succeeded) and not job.request.private
                     else outcome
                     for job, outcome in zip(work.jobs, answer.outcomes, strict=True)

@@ -21,6 +21,7 @@ import redis
 
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.blocking_pop import BlockingPop
+from warpdesk_server.workers.parent.busy_times import VARIABLE, BusyTimes
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.claims import Claims
 from warpdesk_server.workers.parent.companion import Companion
@@ -30,6 +31,7 @@ from warpdesk_server.workers.parent.heartbeat import Heartbeat
 from warpdesk_server.workers.parent.launch import STOPPED, Launch, LaunchEnd, given_back
 from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StopRequested
 from warpdesk_server.workers.parent.rq_presence import RqPresence
+from warpdesk_server.workers.parent.sparing import gpu_workers
 from warpdesk_server.workers.parent.stopping import StopRequest, WakePipe
 from warpdesk_server.workers.parent.supervisor import ChildSupervisor
 from warpdesk_server.workers.pipe import Answer, Lost, Progressed, Stepped, StopTask, send
@@ -70,16 +72,19 @@ class Worker:
         self._started_at = time.time()
         self._suspension_seen_at = 0.0
         self._others_have_gpu = False
-        self._companions = (
-            [Companion(settings, "long"), Companion(settings, "tasks")] if settings.takes == "both" else []
-        )
+        self._gpus: tuple[str, ...] = ()  # workers with a GPU, to which this one leaves what ends sooner there
+        fd = os.environ.get(VARIABLE) if settings.takes == "long" else None
+        self._busy = BusyTimes(None if fd is None else int(fd))
+        self._companions: list[Companion] = []
+        if settings.takes == "both":
+            self._companions = [Companion(settings, "long", self._busy), Companion(settings, "tasks")]
         self._pausing: frozenset[Held] = frozenset()  # tasks that their owners pause
         self.undelivered = False
         operations = settings.catalogue()
         self._store = open_store(settings)
         self._examples = Examples(operations, self._store)
         # First of all: it warms up while Redis may still be away.
-        self._supervisor = ChildSupervisor(settings, self._examples, self)
+        self._supervisor = ChildSupervisor(settings, self._examples, self, self._busy)
 
         connection = connect(settings.redis_url, RetryUntilStopped(self._stop.backoff), timeout=_REDIS_SECONDS)
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
@@ -140,7 +145,7 @@ class Worker:
 
     def _claim(self, **only: Any) -> Claim:
         takes = "quick" if self.settings.takes == "both" else self.settings.takes
-        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), takes=takes, **only)
+        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), takes=takes, gpus=self._gpus, **only)
 
     def _wait_for_work(self) -> Batch | None:
         """Wait for jobs in the worker's main thread and return them.
@@ -148,13 +153,14 @@ class Worker:
         None after a second, on a message of the child, or when the main thread is woken.
         """
         gpu = not self._leaves_gpu_jobs()
-        if self._waits is not None and self._waits.gpu is not gpu:
+        if self._waits is not None and (self._waits.gpu, self._waits.gpus) != (gpu, self._gpus):
             self.release("its worker waits for other jobs from now on")
         claim = self._waits or self._claim(waits=True)
         batch = self._jobs.claim(claim)
         if batch is None:
             self._waits = claim
-            bells = [f"{BELL}{kind}" for kind in claim.kinds]
+            # Where it leaves jobs to others the bells are theirs. What ends sooner here, it is handed.
+            bells = [] if claim.gpus else [f"{BELL}{kind}" for kind in claim.kinds]
             rope = self._pop.listen([handed_key(self.name), *bells])
             ready = self._wake.wait([*rope, self._child.pipe], WAIT_SECONDS)
             message = self._pop.hear() if rope and rope[0] in ready else None
@@ -225,10 +231,12 @@ class Worker:
             if not batch.jobs:
                 return None
         launch = self._start(batch.jobs, keys)
+        self._busy.begin()
         end = self._watch(launch)
+        share = self._busy.end()
         if isinstance(end, Answer):
             self._supervisor.answered(launch.work, end)
-            return self._commit(launch, self._supervisor.costed(launch.work, end, launch.since), batch.reason)
+            return self._commit(launch, self._supervisor.costed(launch.work, end, launch.since, share), batch.reason)
         self._conclude(launch, end)
         return None
 
@@ -350,6 +358,8 @@ class Worker:
         self._others_have_gpu = any(
             kind in report.kinds for report in others if (report.host, report.pid) != started_this
         )
+        spares = self.settings.auto == "quicker" and not self._supervisor.use_gpu
+        self._gpus = gpu_workers(self.settings.takes, others) if spares else ()
         if not self._companions:
             return
         elsewhere = {kind for report in others for kind in report.kinds}

@@ -22,7 +22,7 @@ from warpdesk_server.workers.queue.records import (
 def claim_arguments(claim: Claim) -> tuple[Any, ...]:
     return (
         *(claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS), " ".join(claim.kinds), utcformat(now())),
-        *(int(claim.waits), claim.only, claim.items, claim.bytes),
+        *(int(claim.waits), claim.only, claim.items, claim.bytes, " ".join(claim.gpus)),
     )
 
 

@@ -108,6 +108,8 @@ class JobQueue(QueueView):
             utcformat(now()),
             attached,
             "" if not request.task or bounds is None or bounds.tasks is None else bounds.tasks,
+            "" if request.on_gpu is None else repr(request.on_gpu),
+            "" if request.on_cpu is None else repr(request.on_cpu),
             *self._for_rq(request),
         )
         match outcome:
@@ -190,6 +192,7 @@ class JobQueue(QueueView):
             "together": None,
             "work": 0.0,
             "size": 0,
+            "forecast": None,
         }
         stripped = record.request.model_copy(update=nothing).model_dump_json()
         inputs = json.dumps(record.request.stored_inputs)
@@ -358,8 +361,9 @@ class JobQueue(QueueView):
                 odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
                 continue
             times = float(submitted or nan), float(started or nan)
-            attached, checkpoint = (*texts(more), "", "")[:2]
-            held.append(Held(request, attempt, strikes, ahead, *times, claim.token, attached, checkpoint))
+            attached, checkpoint, wait = (*texts(more), "", "", "")[:3]
+            gpu_wait = float(wait) if wait else None
+            held.append(Held(request, attempt, strikes, ahead, *times, claim.token, attached, checkpoint, gpu_wait))
         if odd:  # the next claim would find the same
             self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
         return Batch(tuple(held), texts([reason])[0]) if held else None

@@ -37,6 +37,10 @@ TASK = "workers.execute.run"  # the only function a job may name; a name in Redi
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
 
+# Reasons of an answer that a worker without a GPU computed, although others have one. Numbers follow the first.
+SOONER_ON_CPU = "sooner on the CPU than after the GPU's queue"
+NO_GPU_WAS_FREE = "no GPU was free: what its jobs take is not known yet"
+
 CLAIM = "Warpdesk-Claim"  # header of a worker's request: the token of the claim of the attempt that it is about
 
 
@@ -63,6 +67,17 @@ class Together(Message):
     wait: float = 0.0  # seconds to wait for company
 
 
+class Forecast(Message):
+    """What a job is predicted to take on a GPU and on the CPU, by the API, from jobs like it that ended.
+
+    None where none of about its size ran there.
+    """
+
+    kind: str  # `workers.predicted_times.Job.kind`
+    gpu: float | None = None  # seconds
+    cpu: float | None = None
+
+
 class JobRequest(Message):
     """The request in a job record, as a worker needs it. Inputs are array ids in the owner's part of the store."""
 
@@ -82,6 +97,7 @@ class JobRequest(Message):
     task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
     checkpoint_bytes: int = 0  # of a task: the most that a checkpoint may take
     seconds: float | None = None  # of a task: the most that all its steps may take together
+    forecast: Forecast | None = None  # None where no worker has a GPU
     long: bool = False  # takes long, and a worker that also takes long jobs is there: `app.jobs.admission`
     private: bool = False  # has private random words, which its times would leak, or secret inputs, which are not kept
     together: Together | None = None  # None: always alone
@@ -94,6 +110,22 @@ class JobRequest(Message):
         """The lane of the queue in which the job waits, by its priority and the kind of work it is."""
         own = ["task"] if self.task else ["long"] if self.long else ["attached"] if self.attached else []
         return "-".join([self.priority, *own, *["gpu"] * (self.backend == "gpu")])
+
+    @property
+    def on_gpu(self) -> float | None:
+        """Seconds that a queued job is predicted to keep a worker with a GPU; None where that is not known."""
+        if self.forecast is None or self.backend == "cpu":
+            return None if self.forecast is None else self.forecast.cpu
+        if self.backend == "gpu" or self.forecast.gpu is None or self.forecast.cpu is None:
+            return self.forecast.gpu
+        return min(self.forecast.gpu, self.forecast.cpu)
+
+    @property
+    def on_cpu(self) -> float | None:
+        """Seconds that a queued job is predicted to take a worker without a GPU; 0 where it is to run on the CPU."""
+        if self.backend == "cpu":
+            return 0.0
+        return None if self.forecast is None or self.backend == "gpu" else self.forecast.cpu
 
     @property
     def stored_inputs(self) -> list[str]:
@@ -146,6 +178,8 @@ class Provenance(PublicProvenance):
     """
 
     batch_own: int | None = None  # of `batch_size`, jobs of the same owner; the release before wrote none
+    # The launch's share of its device, which energy and cost are for: a worker's companion may have computed too.
+    device_share: float = 1.0
 
 
 class Transfers(Message):

@@ -148,6 +148,8 @@ class Held:
     token: str = field(default="", compare=False, repr=False)  # of its claim
     attached: str = field(default="", compare=False, repr=False)  # its attached inputs, as JSON
     checkpoint: str = field(default="", compare=False)  # of a task: the name of its latest checkpoint
+    # Why a worker without a GPU has it (`Claim.gpus`): seconds that it would have waited for one, -1 if nobody knows.
+    gpu_wait: float | None = field(default=None, compare=False)
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -218,6 +220,8 @@ class Claim:
     gpu: bool = False  # also those that insist on a GPU
     takes: Literal["all", "quick", "long", "tasks"] = "all"
     waits: bool = False
+    # Workers with a GPU: jobs that are predicted to end sooner there are left to them.
+    gpus: tuple[str, ...] = ()
     only: str = ""
     items: int = 0
     bytes: int = 0

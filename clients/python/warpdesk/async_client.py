@@ -114,8 +114,7 @@ class AsyncClient(AsyncOperations):
         except JobTimeout as late:
             if on_timeout == "cancel":
                 try:
-                    late.job = await self.cancel(late.job)
-                    late.add_note(f"The job is {late.job.status}")
+                    late.end(await self.cancel(late.job))
                 except WarpdeskError as why:
                     late.add_note(f"The job was not canceled: {why}")
             raise

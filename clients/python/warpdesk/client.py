@@ -169,8 +169,7 @@ class Client(Operations):
         except JobTimeout as late:
             if on_timeout == "cancel":
                 try:
-                    late.job = self.cancel(late.job)
-                    late.add_note(f"The job is {late.job.status}")
+                    late.end(self.cancel(late.job))
                 except WarpdeskError as why:
                     late.add_note(f"The job was not canceled: {why}")
             raise

@@ -77,7 +77,14 @@ class JobTimeout(WarpdeskError, TimeoutError):
     def __init__(self, job: JobDescription | str, state: str) -> None:
         self.job = job
         name = job if isinstance(job, str) else job.id
-        super().__init__(0, "timeout", f"the job {name} is still {state}")
+        super().__init__(0, "timeout", f"{name} is still {state}")
+
+    def end(self, job: JobDescription) -> None:
+        """Say what became of the job that the client canceled for this timeout: it may have ended by itself."""
+        self.job = job
+        how = "was canceled" if job.status == "canceled" else f"has {job.status} since"
+        self.detail = f"{job.id} had not ended by the timeout, and {how}"
+        self.args = (self.detail,)
 
 
 class RoundTimeout(WarpdeskError, TimeoutError):

@@ -303,6 +303,18 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
         "devices": [
             {
                 "worker": "gpu",
+                "workers": [
+                    {
+                        "worker": "gpu",
+                        "used_bytes": 1,
+                        "held_bytes": 2,
+                        "limit_bytes": 20 << 30,
+                        "stuck_bytes": 3,
+                        "outside_bytes": 4,
+                        "peak_bytes": 5,
+                        "process_bytes": None,
+                    }
+                ],
                 "name": "H200",
                 "uuid": "GPU-1",
                 "memory_bytes": 24 << 30,
@@ -332,16 +344,51 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
     )
 
 
+def test_a_gpu_that_a_worker_shares_with_its_companion_is_there_once_with_both(api: Live) -> None:
+    def reported(name: str, gpu: GpuCondition, takes: str, pid: int, **details: Any) -> None:
+        own = {"gpu": gpu, "takes": takes, "pid": pid, **details}
+        api.queue.report(report(name, "ready", "gpu", uuid=gpu.uuid).model_copy(update=own), ttl=60)
+
+    def on_gpu(state: Any, age: float, process: int, **details: Any) -> GpuCondition:
+        whole = {"memory_used": 100, "processes": 3, "other_memory": 90 - process, "process_memory": process}
+        driver = GpuReport(state="healthy", reading=GpuReading(uuid="GPU-1", name="H200", **whole), age_seconds=age)
+        return condition(state, name="H200", uuid="GPU-1", driver=driver, **details)
+
+    pools = [DeviceMemory(used=used, held=2 * used, limit=50, stuck=0, peak=used) for used in (10, 20)]
+    reported("b quick", on_gpu("healthy", 300.0, 30, memory=pools[0], faults={"launch": 1}), "both", 10)
+    reported("a long", on_gpu("healthy", 0.5, 40, memory=pools[1], faults={"launch": 2}), "long", 11, started_by=10)
+    reported("another", condition("healthy", name="H200", uuid="GPU-2"), "both", 12)
+    reported("on the CPU", condition("absent", reason="no"), "both", 13)
+    reported("beside it", condition("absent", reason="no"), "long", 14, started_by=13)
+    health, memory = (api.http.get(path).json()["devices"] for path in ("/gpu-health", "/gpu-memory"))
+    reported("a long", on_gpu("degraded", 0.5, 40, reason="it is slow"), "long", 11, started_by=10)
+    worse = api.http.get("/gpu-health").json()
+
+    assert sorted((each["worker"], *sorted(each["workers"])) for each in health) == [
+        ("another", "another"), ("b quick", "a long", "b quick"), ("on the CPU", "beside it", "on the CPU")
+    ]  # fmt: skip
+    (shared,) = (each for each in health if each["uuid"] == "GPU-1")
+    assert (shared["state"], shared["faults"]) == ("healthy", {"launch": 3})
+    assert shared["driver"]["age_seconds"] < 300.0
+    (of_both,) = (each for each in memory if each["uuid"] == "GPU-1")
+    assert [of_both[f"{name}_bytes"] for name in ("used", "held", "limit", "process", "others", "device_used")] == [
+        30, 60, 100, 70, 20, 100
+    ]  # fmt: skip
+    assert {each["worker"]: each["used_bytes"] for each in of_both["workers"]} == {"b quick": 10, "a long": 20}
+    assert worse["reasons"] == ["a long is degraded: it is slow"]
+
+
 # Fields that reveal nothing of other keys' jobs, whatever their values.
 STEADY = {
-    "device": {"worker", "host", "name", "uuid", "state", "since", "next_probe_at", "breakers", "slot",
+    "device": {"worker", "workers", "host", "name", "uuid", "state", "since", "next_probe_at", "breakers", "slot",
                "dollars_per_hour", "driver"},
     "driver": {"state", "findings", "hung_since", "age_seconds", "index", "mig", "driver", "cuda", "architecture",
                "slowdown_temperature_celsius", "power_limit_watts", "memory_bus_bits",
                "peak_memory_bandwidth_bytes_per_second", "ecc_corrected", "ecc_uncorrected", "rows_remapped",
                "rows_remapped_uncorrected", "remap_pending", "remap_failed", "pages_retired", "retirement_pending",
                "recovery_action", "xids"},
-    "memory": {"worker", "name", "uuid", "memory_bytes", "limit_bytes", "device_reserved_bytes", "age_seconds"},
+    "memory": {"worker", "workers", "name", "uuid", "memory_bytes", "limit_bytes", "device_reserved_bytes",
+               "age_seconds"},
 }  # fmt: skip
 
 
@@ -384,6 +431,9 @@ def test_what_jobs_do_to_a_gpu_is_told_to_keys_that_may_see_what_all_keys_do(
             1.0,
         )
     assert [document["devices"][0]["used_bytes"] for document in memory] == [None, 1, 1]
+    of_worker = [document["devices"][0]["workers"][0] for document in memory]
+    assert {name for name, value in of_worker[0].items() if value is not None} == {"worker", "limit_bytes"}
+    assert of_worker[1]["used_bytes"] == 1
     assert (health[0]["workers"], health[0]["reasons"]) == ([], ["one is degraded"])
     for kind, plain, whole in (
         ("device", health[0]["devices"][0], health[1]["devices"][0]),

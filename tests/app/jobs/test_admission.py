@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from tests.waiting import wait_until
 from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs import operations
-from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View
+from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View, WaitingJobs, _long_workers
 from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 
 def submitted(api: Live, **wishes: Any) -> Any:
@@ -323,8 +324,8 @@ def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: 
 
         assert (late.status_code, late.json()["code"]) == (503, "deadline-unreachable")
         assert re.fullmatch(
-            "2[0-9] jobs of the key wait before it, and its deadline would pass before it is computed: "
-            "that is 5 seconds away",
+            "2[0-9] quick jobs of the key wait before it, and its deadline would pass before it is computed, "
+            "as quick jobs ended lately: that is 5 seconds away",
             late.json()["detail"],
         )
         assert 32 <= int(late.headers["Retry-After"]) <= 64
@@ -336,6 +337,89 @@ def test_a_deadline_is_tried_while_nothing_is_known_and_where_nobody_is_ahead(se
     with serve_api() as api:
         assert submitted(api, deadline_s=0.5).status_code == 202
         assert submitted(api, deadline_s=0.5).status_code == 202
+
+
+@pytest.fixture
+def apart(serve_api: Callable[..., Any]) -> Iterator[Live]:
+    """An API of which some worker takes long jobs. Of SCALE, those with a window of 3 are long."""
+    from tests.app.health.test_health import report
+
+    with serve_api(long_seconds=5e-8) as api:
+        api.queue.report(report("one", "ready").model_copy(update={"takes": "both"}), ttl=60)
+        wait_until(lambda: "long" in api.app.state.services.admission.served)
+        yield api
+
+
+def of_window(api: Live, window: int, **wishes: Any) -> Any:
+    params = {**unlike()["params"], "window": window}
+    return submitted(api, params=params, **wishes)
+
+
+def backed_up(api: Live, *, long: bool) -> None:
+    """Have jobs of a kind wait, of which each took two seconds lately."""
+    done = api.queue.get(of_window(api, 3 if long else 1, priority="research").json()["id"])
+    assert done.request.long is long
+    admission = api.app.state.services.admission
+    for _ in range(20):
+        admission.ended(replace(done, state=State.SUCCEEDED, started_at=100.0, ended_at=102.0))
+    for _ in range(20):
+        assert of_window(api, 3 if long else 1).status_code == 202
+    estimate = admission.long_throughput if long else admission.throughput
+    wait_until(lambda: estimate.rate is not None)
+
+
+@pytest.mark.parametrize("long", [True, False])
+def test_a_deadline_is_judged_by_the_jobs_of_the_same_kind(apart: Live, long: bool) -> None:
+    backed_up(apart, long=long)
+
+    same, other = (of_window(apart, window, deadline_s=5) for window in ((3, 1) if long else (1, 3)))
+
+    assert (same.status_code, same.json()["code"]) == (503, "deadline-unreachable")
+    kind = "long" if long else "quick"
+    assert re.fullmatch(
+        f"2[0-9] {kind} jobs of the key wait before it, and its deadline would pass before it is computed, "
+        f"as {kind} jobs ended lately: that is (5|4.[0-9]+) seconds away",
+        same.json()["detail"],
+    )
+    assert 32 <= int(same.headers["Retry-After"]) <= 64
+    assert other.status_code == 202  # nothing of its kind waits, or is known
+    assert int(other.headers["Retry-After"]) == 1
+
+
+def test_a_deadline_that_neither_kind_meets_is_refused_before_the_job_is_looked_at(apart: Live) -> None:
+    for long in (True, False):
+        backed_up(apart, long=long)
+
+    refused = of_window(apart, 0, deadline_s=5)  # no such window
+
+    assert refused.json()["code"] == "deadline-unreachable"
+
+
+@pytest.mark.parametrize(
+    ("quick", "long", "seconds"), [(0, 9, 64), (9, 0, 2), (9, 9, 2), (0, 0, 1)], ids=["long", "quick", "both", "none"]
+)
+def test_places_of_a_full_queue_get_free_as_quick_and_long_jobs_leave_it(
+    redis_url: str, tmp_path: Path, quick: int, long: int, seconds: int
+) -> None:
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), ThroughputEstimate())
+    admission.throughput.rate, admission.long_throughput.rate = 250.0, 0.1
+    waiting = (WaitingJobs({"batch": {"a": count}} if count else {}) for count in (quick, long))
+    admission._view = View(10_000, *waiting)
+
+    assert int(admission.full(10_000).headers["Retry-After"]) == seconds
+    admission.close()
+
+
+def test_a_companion_and_its_worker_compute_one_long_job_at_a_time() -> None:
+    from tests.app.health.test_health import report
+
+    def worker(name: str, takes: str, pid: int, started_by: int = 1) -> WorkerReport:
+        return report(name, "ready").model_copy(update={"takes": takes, "pid": pid, "started_by": started_by})
+
+    both, companion = worker("a", "both", 10), worker("b", "long", 11, started_by=10)
+    alone, quick = worker("c", "long", 12), worker("d", "quick", 13)
+    assert [_long_workers(workers) for workers in ([], [both], [both, companion], [companion])] == [0, 1, 1, 1]
+    assert _long_workers([both, companion, alone, quick]) == 2
 
 
 @pytest.mark.parametrize(
@@ -350,9 +434,9 @@ def test_a_deadline_is_tried_while_nothing_is_known_and_where_nobody_is_ahead(se
     ],
 )
 def test_owners_wait_for_higher_priorities_and_take_turns_in_their_own(owner: str, priority: Any, ahead: int) -> None:
-    view = View(105, {"realtime": {"a": 2}, "batch": {"a": 100, "b": 3}})
+    waiting = WaitingJobs({"realtime": {"a": 2}, "batch": {"a": 100, "b": 3}})
 
-    assert view.ahead(owner, priority) == ahead
+    assert waiting.ahead(owner, priority) == ahead
 
 
 def test_health_says_why_new_jobs_are_refused(serve_api: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ from warpdesk.models import Provenance as ClientProvenance
 from warpdesk.models import State
 from warpdesk_server.app.access.keys import LOCAL
 from warpdesk_server.app.jobs.records import provenance
-from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, Together
+from warpdesk_server.workers.queue.protocol import NO_GPU_WAS_FREE, SOONER_ON_CPU, JobRequest, Provenance, Together
 from warpdesk_server.workers.queue.records import JobRecord
 
 TOGETHER = Together(key="alike", items=8, bytes=1000)
@@ -83,3 +83,21 @@ def test_what_was_predicted_for_a_launch_is_told_without_numbers_where_others_mi
     assert client_provenance(1, 1, None, backend_reason=reason, fallback_reason=short).backend_reason == reason
     assert client_provenance(1, 1, None, fallback_reason=short).fallback_reason == short
     assert client_provenance(3, 1, fallback_reason="no NVIDIA driver").fallback_reason == "no NVIDIA driver"
+
+
+def test_why_the_cpu_ended_sooner_is_told_without_how_long_other_jobs_would_have_kept_the_gpu() -> None:
+    reason = f"{SOONER_ON_CPU}: predicted 2 s, and 1 ms on the GPU after 3.2 s of other jobs"
+
+    for together in (TOGETHER, None):
+        assert client_provenance(1, 1, together, backend_reason=reason).backend_reason == SOONER_ON_CPU
+        assert client_provenance(1, 1, together, owner=LOCAL, backend_reason=reason).backend_reason == reason
+    assert client_provenance(1, 1, backend_reason=NO_GPU_WAS_FREE).backend_reason == "no GPU was free"
+
+
+def test_what_a_job_took_tells_no_key_that_another_job_shared_the_device() -> None:
+    shared = {"cost_dollars": 0.1, "energy_joules": 20.0, "device_share": 0.5}
+
+    views = [client_provenance(1, 1, None, owner=owner, **shared) for owner in ("key_a", LOCAL)]
+
+    assert [(view.cost_dollars, view.energy_joules) for view in views] == [(0.2, 40.0), (0.1, 20.0)]
+    assert "device_share" not in views[0].model_dump()

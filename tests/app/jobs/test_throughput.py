@@ -100,13 +100,20 @@ def test_a_queue_that_became_slower_is_known_to_be_at_worst_as_slow_as_lately() 
     assert estimate.rate == pytest.approx(100 * 10 / 14 + 5 * 4 / 14)
 
 
-def test_jobs_that_take_long_count_for_nothing_since_no_other_job_waits_for_them() -> None:
-    long = replace(DONE, request=REQUEST.model_copy(update={"long": True}), ended_at=160.0)
-    estimate, _ = drained(seconds=1, each_look=1, waiting=0)
-    estimate.ended(long)
-    estimate.look(0, 1)
+def test_of_jobs_that_end_seldom_the_rate_is_measured_for_longer() -> None:
+    """One ends every ten seconds. In the first three nobody can tell that from one every hundred."""
+    clock = Clock()
+    estimate = ThroughputEstimate(clock, pace=30.0)
+    rates = []
+    for tenths in range(3000):
+        clock.now += 0.1
+        if tenths % 100 == 99:
+            estimate.ended(DONE)
+        estimate.look(5, 1)
+        if tenths in (50, 1200, 2999):
+            rates.append(estimate.rate)
 
-    assert estimate.rate == pytest.approx(4)
+    assert rates == [None, pytest.approx(0.1, rel=0.1), pytest.approx(0.1, rel=0.1)]
 
 
 def test_what_was_measured_a_minute_ago_no_longer_counts() -> None:

@@ -75,8 +75,8 @@ def in_pieces(params: MonteCarloUntilParams, steps: int, *devices: Device | None
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("wanted", [0.05, 0.002, 0.0008])
 def test_the_answer_is_that_of_monte_carlo_with_the_paths_it_took(wanted: float) -> None:
-    asked = params(standard_error=wanted, paths=200_000)
-    outputs = monte_carlo_until(asked, Undisturbed(), seed=5)
+    job = params(standard_error=wanted, paths=200_000)
+    outputs = monte_carlo_until(job, Undisturbed(), seed=5)
     reached = outputs.pop("reached")
     plain = MonteCarloParams.model_validate({**OPTION, "paths": outputs["paths"]})
     assert text(outputs) == text(cpu.monte_carlo(plain, seed=5))
@@ -89,17 +89,17 @@ def test_the_answer_is_that_of_monte_carlo_with_the_paths_it_took(wanted: float)
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_wherever_it_is_interrupted_the_bytes_are_the_same(steps: int) -> None:
-    asked = params(standard_error=0.0012, paths=100_001)
-    whole = monte_carlo_until(asked, Undisturbed(), seed=5)
-    assert text(in_pieces(asked, steps, None)) == text(whole)
+    job = params(standard_error=0.0012, paths=100_001)
+    whole = monte_carlo_until(job, Undisturbed(), seed=5)
+    assert text(in_pieces(job, steps, None)) == text(whole)
 
 
 @pytest.mark.usefixtures("small_steps")
 def test_a_device_and_the_cpu_continue_each_others_work(emulated: EmulatedDevice) -> None:
-    asked = params(standard_error=0.002, paths=40_000)
-    whole = monte_carlo_until(asked, Undisturbed(), seed=5)
-    assert text(monte_carlo_until(asked, Undisturbed(emulated), seed=5)) == text(whole)
-    assert text(in_pieces(asked, 1, None, emulated)) == text(whole)
+    job = params(standard_error=0.002, paths=40_000)
+    whole = monte_carlo_until(job, Undisturbed(), seed=5)
+    assert text(monte_carlo_until(job, Undisturbed(emulated), seed=5)) == text(whole)
+    assert text(in_pieces(job, 1, None, emulated)) == text(whole)
 
 
 @pytest.fixture
@@ -134,8 +134,8 @@ def test_a_path_without_noise_is_exact_at_the_first_look() -> None:
 
 @pytest.mark.usefixtures("small_steps")
 def test_the_price_is_the_closed_form_within_the_error_that_was_asked_for() -> None:
-    asked = params(payoff="asian_geometric", standard_error=0.02)
-    outputs = monte_carlo_until(asked, Undisturbed(), seed=11)
+    job = params(payoff="asian_geometric", standard_error=0.02)
+    outputs = monte_carlo_until(job, Undisturbed(), seed=11)
     exact = geometric_asian("call", 100.0, 100.0, 0.05, 0.0, 0.2, 1.0, 4, False)
     assert outputs["reached"]
     assert isclose(outputs["price"], exact, abs_tol=4 * 0.02)
@@ -169,10 +169,10 @@ def test_what_cannot_be_simulated_is_refused(fields: dict[str, Any], pointer: st
 
 @pytest.mark.parametrize("steps", [1, 252, 10_000])
 def test_a_step_is_a_power_of_two_of_blocks_and_its_state_is_in_the_limits(steps: int) -> None:
-    asked = params(steps=steps, paths=10**9)
-    unit = until.unit(asked)
+    job = params(steps=steps, paths=10**9)
+    unit = until.unit(job)
     assert unit % until.BLOCK == 0
     assert unit & (unit - 1) == 0
     assert unit <= until.CHUNK
     assert unit * steps <= until.STEP_WORK
-    assert TASK.limits(asked, {}).checkpoint_bytes > -(-(10**9) // unit) * 64
+    assert TASK.limits(job, {}).checkpoint_bytes > -(-(10**9) // unit) * 64

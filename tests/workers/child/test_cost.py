@@ -19,8 +19,9 @@ from warpdesk_server.kernels.gpu.faults import LaunchFailed
 from warpdesk_server.kernels.operation import Backend
 from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child.calibrate import calibrate, sizes
-from warpdesk_server.workers.child.cost import Costs, Job, Line, costs_of, job_of
+from warpdesk_server.workers.child.cost import Costs, costs_of
 from warpdesk_server.workers.child.device import Probe, without_gpu
+from warpdesk_server.workers.predicted_times import Job, Line, job_of
 from warpdesk_server.workers.queue.protocol import JobRequest, Succeeded
 from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.settings import WorkerSettings
@@ -258,6 +259,40 @@ def test_a_directory_that_cannot_be_written_costs_nothing_but_what_was_learned(
     with caplog.at_level(logging.WARNING):
         costs.save()
     assert "could not be written" in caplog.text
+
+
+def test_two_processes_that_write_one_file_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    """A worker's child learns small sizes, and its companion's large ones."""
+    small, large, other = Job("kind", 1e3), Job("kind", 1e9), Job("another", 1.0)
+    quick, long = costs_at(tmp_path), costs_at(tmp_path)
+    quick.add("gpu", small, 0.001)
+    long.add("gpu", large, 60.0)
+    long.add("gpu", other, 3.0)
+    quick.save()
+    long.save()
+    quick.add("cpu", small, 0.002)
+    quick.save()
+
+    for costs in (quick, costs_at(tmp_path)):
+        seconds = [costs.seconds("gpu", job) for job in (small, large, other)]
+        assert seconds == [pytest.approx(0.001, rel=0.1), pytest.approx(60.0, rel=0.1), pytest.approx(3.0)]
+    assert long.seconds("gpu", small) == pytest.approx(0.001, rel=0.1)
+    assert costs_at(tmp_path).seconds("cpu", small) == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_a_size_that_both_processes_know_the_one_that_ran_it_more_often_is_believed(
+    tmp_path: Path, first: int
+) -> None:
+    writers = [costs_at(tmp_path), costs_at(tmp_path)]
+    for _ in range(20):
+        writers[0].add("gpu", JOB, 1.0)
+    for _ in range(2):
+        writers[1].add("gpu", JOB, 9.0)
+    for place in (first, 1 - first):
+        writers[place].save()
+
+    assert costs_at(tmp_path).seconds("gpu", JOB) == pytest.approx(1.0)
 
 
 def test_a_setting_takes_the_gpu_whatever_is_known(tmp_path: Path) -> None:

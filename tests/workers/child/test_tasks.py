@@ -41,7 +41,7 @@ class Child:
         self.store: Any = type("Store", (), {"keep_checkpoint": staticmethod(keep)})
         self.context = tasks._Context(Attempt(request=request(), attempt=1), HEAD, self.store, child, 10.0, None)
 
-    def heard(self) -> list[Stepped]:
+    def messages(self) -> list[Stepped]:
         found: list[FromChild] = [receive(self.parent) for _ in iter(self.parent.poll, False)]
         return [message for message in found if isinstance(message, Stepped)]
 
@@ -67,18 +67,18 @@ def test_reports_are_told_once_a_second_and_later_each_thousandth_of_the_time(mo
         for step in range(1, 500):  # 50 s
             one.clock.now += 0.1
             one.context.report(step, loss=1.0)
-            rows += sum(message.values is not None for message in one.heard())
+            rows += sum(message.values is not None for message in one.messages())
         assert 45 <= rows <= 51
         one.clock.now += 10_000.0
         one.context.report(500, loss=1.0)
-        rows = 0 * len(one.heard())
+        rows = 0 * len(one.messages())
         for step in range(501, 601):
             one.clock.now += 1.0
             one.context.report(step, loss=1.0)
-            rows += sum(message.values is not None for message in one.heard())
+            rows += sum(message.values is not None for message in one.messages())
         assert rows == 9, "one in ten seconds"
         one.context.report(601, 1.0, loss=math.nan, rate=2)
-        assert one.heard()[-1].values == {"loss": None, "rate": 2.0}, "the last one is always told"
+        assert one.messages()[-1].values == {"loss": None, "rate": 2.0}, "the last one is always told"
 
 
 def test_a_task_that_says_nothing_else_shows_life_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_a_task_that_says_nothing_else_shows_life_once_a_second(monkeypatch: pyt
         for step in range(1, 51):  # 5 s
             one.clock.now += 0.1
             one.context.checkpoint(step, dict)
-        assert 4 <= len(one.heard()) <= 6
+        assert 4 <= len(one.messages()) <= 6
 
 
 def test_checkpoints_take_a_fiftieth_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_checkpoints_take_a_fiftieth_of_the_time_at_most(monkeypatch: pytest.Mon
             for step in range(1, 20_001):  # 2,000 s
                 one.clock.now += 0.1
                 one.context.checkpoint(step, dict)
-                kept += [message for message in one.heard() if message.checkpoint]
+                kept += [message for message in one.messages() if message.checkpoint]
             assert share / 2 < spent / (one.clock.now - began) <= share
             assert len(kept) == round(spent / cost)
             assert [message.checkpoint for message in kept] == [f"1.{message.step}" for message in kept]
@@ -118,7 +118,7 @@ def test_a_task_that_is_told_to_stop_keeps_its_state_and_stops(monkeypatch: pyte
         send(one.parent, StopTask(job="job_1"))
         with pytest.raises(Stopped):
             one.context.checkpoint(2, dict)
-        assert (one.context.stop, one.heard()[-1].checkpoint) == (True, "1.2")
+        assert (one.context.stop, one.messages()[-1].checkpoint) == (True, "1.2")
 
 
 def test_what_was_meant_for_a_task_before_it_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_costs_the_checkpoint_and_not_the_task(
     with child(monkeypatch, keep) as one:
         one.clock.now += 11
         one.context.checkpoint(1, dict)
-        assert not any(message.checkpoint for message in one.heard())
+        assert not any(message.checkpoint for message in one.messages())
         assert "no checkpoint after step 1" in caplog.text
 
 

@@ -83,3 +83,12 @@ def test_a_driver_that_was_silent_or_loaded_anew_leaves_nothing_to_count_from() 
     assert energy.joules(4.0, 4.5) == pytest.approx(40.0)
     energy.see(reading(9000.0, 80.0), 400.0)
     assert energy.joules(400.0, 401.0) == pytest.approx(80.0)
+
+
+def test_a_companion_on_the_gpu_is_nobody_else() -> None:
+    energy = Energy(interval=1.0)
+    for at, joules, watts in COUNTED:
+        energy.see(reading(joules, watts, processes=2), at, own=2)
+    assert energy.joules(1.0, 3.0) == pytest.approx(600.0)
+    energy.see(reading(2000.0, 300.0, processes=3), 4.0, own=2)
+    assert energy.joules(1.0, 4.0) is None

@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.stand_ins.nvml import A100
 from tests.workers.conftest import Desk
+from warpdesk_server.workers.parent.busy_times import BusyTimes
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.supervisor import ChildSupervisor
@@ -108,13 +109,13 @@ def supervisor(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in ON_GPU.items():
         monkeypatch.setenv(name, value)
     settings = WorkerSettings(home=tmp_path)
-    made = ChildSupervisor(settings, Examples({}, None), Silent())  # type: ignore[arg-type]
+    made = ChildSupervisor(settings, Examples({}, None), Silent(), BusyTimes())  # type: ignore[arg-type]
     yield made
     made.end()
 
 
 def answered(
-    supervisor: ChildSupervisor, backend: str, sizes: list[int], seconds: float, **fields: Any
+    supervisor: ChildSupervisor, backend: str, sizes: list[int], seconds: float, share: float = 1.0, **fields: Any
 ) -> list[Provenance]:
     """What jobs are told that a launch of each of these sizes computed, in these seconds each."""
     jobs, outcomes = [], []
@@ -134,7 +135,7 @@ def answered(
             )
     work = Assignment(jobs=tuple(jobs))
     answer = Answer(job="job_0", outcomes=tuple(outcomes))
-    costed = supervisor.costed(work, answer, time.monotonic() - 1.0)
+    costed = supervisor.costed(work, answer, time.monotonic() - 1.0, share)
     return [outcome.provenance for outcome in costed.outcomes if isinstance(outcome, Succeeded)]
 
 
@@ -148,6 +149,17 @@ def test_the_jobs_of_a_launch_share_what_it_took(supervisor: ChildSupervisor) ->
     assert [how.energy_joules for how in provenances] == [pytest.approx(50 / 4, rel=0.05)] * 4 + [
         pytest.approx(50, rel=0.05)
     ]
+
+
+def test_a_launch_beside_one_of_the_companion_has_its_share(supervisor: ChildSupervisor) -> None:
+    assert supervisor._driver is not None
+    supervisor._driver.stop()
+    now = time.monotonic()
+    supervisor._driver._energy.see(GpuReading(uuid=A100, name="paper", energy=1000.0, power=200.0), now - 2.0)
+    (how,) = answered(supervisor, "gpu", [1], 0.25, share=0.5)
+    assert how.cost_dollars == pytest.approx(0.25 / 2)
+    assert how.energy_joules == pytest.approx(50 / 2, rel=0.05)
+    assert how.device_share == 0.5
 
 
 def test_on_the_cpu_of_a_gpu_worker_the_price_is_the_cpus(supervisor: ChildSupervisor) -> None:

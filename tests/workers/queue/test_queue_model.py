@@ -36,6 +36,7 @@ from warpdesk_server.workers.queue.protocol import (
     PRIORITIES,
     Event,
     Failed,
+    Forecast,
     JobRequest,
     Provenance,
     Succeeded,
@@ -61,6 +62,7 @@ OWNERS, ARRAYS = ("key_a", "key_b"), ("blake3:a", "blake3:b")
 ALIKE = (("k", 2), ("k", 3), ("k", 3), ("l", 4))  # batch keys, and how many may run together
 FAR = 9e9
 DELAYS = (1000.0, 1000.0)
+NEVER = 1e8  # seconds that a job takes without a GPU, and so none that leaves jobs to others takes it
 FAILURE = Failed(code="operation-error", message="it failed")
 
 # What becomes of whoever takes a step. "before": it dies and nothing has happened. "repeated": the reply is lost and it
@@ -107,6 +109,7 @@ class Wish:
             deadline=self.deadline,
             private=self.private and not self.task,
             size=self.size,
+            forecast=Forecast(kind="rsi", gpu=1.0, cpu=NEVER if self.size % 2 else 1e-9),
             together=self.together,
         )
 
@@ -271,7 +274,7 @@ class Service(RuleBasedStateMachine):
         found = [worker for worker in self.waiting if self.redis.exists(handed_key(worker))]
         if job.leader or not able:
             assert found == []
-        elif found or not job.overdue:
+        elif found or (not job.overdue and not all(self.waiting[worker].gpus for worker in able)):
             (worker,) = found
             assert worker in able
             wish, message = self.waiting.pop(worker), cast(bytes, self.redis.lpop(handed_key(worker)))
@@ -285,16 +288,18 @@ class Service(RuleBasedStateMachine):
 
     @rule(
         fate=FATES, pick=PICK, gpu=st.booleans(), takes=TAKES, only=st.sampled_from(("", "", "", "k")),
-        waits=st.booleans(),
+        waits=st.booleans(), spares=st.booleans(),
     )  # fmt: skip
-    def claim(self, fate: str, pick: int, gpu: bool, takes: Any, only: str, waits: bool) -> None:
+    def claim(self, fate: str, pick: int, gpu: bool, takes: Any, only: str, waits: bool, spares: bool) -> None:
         worker = sorted(self.workers)[pick % len(self.workers)]
-        self.claim_as(worker, fate, gpu, only, takes=takes, waits=waits and not only)
+        gpus = tuple(sorted({*self.workers} - {worker})) if spares and not gpu else ()
+        self.claim_as(worker, fate, gpu, only, takes=takes, waits=waits and not only, gpus=gpus)
 
     def claim_as(
-        self, worker: str, fate: str, gpu: bool, only: str = "", *, takes: Any = "all", waits: bool = False
-    ) -> None:
-        wish = Claim(worker, gpu=gpu, takes=takes, waits=waits, only=only, items=2, bytes=10)
+        self, worker: str, fate: str, gpu: bool, only: str = "", *, takes: Any = "all", waits: bool = False,
+        gpus: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        wish = Claim(worker, gpu=gpu, takes=takes, waits=waits, only=only, items=2, bytes=10, gpus=gpus)
         batch = self.take(fate, lambda queue: queue.claim(wish))
         if fate != "before":
             self.waiting.pop(worker, None)
@@ -333,7 +338,10 @@ class Service(RuleBasedStateMachine):
             assert sum(job.request.size for job in jobs) <= room
             assert not any(job.strikes or job.apart for job in jobs)
         if not jobs and not wish.only:
-            assert [lane for lane in _lanes(Snapshot(self.redis)) if _kind(lane) in wish.kinds] == []
+            lanes = {lane for lane in _lanes(Snapshot(self.redis)) if _kind(lane) in wish.kinds}
+            left = [self.model.jobs[job_id] for job_id in self.model.waiting()] if wish.gpus else []
+            left = [job for job in left if job.overdue or (job.request.on_cpu or 0.0) == NEVER]
+            assert lanes <= {job.request.lane for job in left}
         for job, got in zip(jobs, held, strict=True):
             assert job.state == "queued"
             assert not job.leader

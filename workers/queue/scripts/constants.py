@@ -31,6 +31,10 @@ CONSTANTS: Mapping[str, Constant] = {
     "HANDED_LEASE_SECONDS": 5,
     "WINDOW": 256,  # ids looked at for one batch: each costs a look at its record, while Redis does nothing else
     "PASSED": 4096,  # ids whose time is over, on the way to the first that can be claimed: the next claim goes on there
+    # Ids that a worker without a GPU looks at for one that ends sooner there. It may be behind more of them where the
+    # GPU is more than so many times as quick: then the CPU helps little.
+    "SPARED": 64,
+    "UNPREDICTED_SECONDS": 1,  # for which such a worker leaves a job of which nothing is predicted to a free GPU
     "OWNERS": 64,  # of a lane, looked at for one batch
     "TOLD_BYTES": 16_384,  # a larger record is not published with the job's last event: every API process would get it
     "REPORTED_STEPS": 10_000,  # of a task, in its stream; a worker sends fewer (`workers.child.task_context`)

@@ -2,12 +2,14 @@
 -- Arguments: id, owner, operation, request, its MAC or '', inputs, result_ttl, deadline or '', lane, key or '', items,
 --   bytes, size, private, idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '',
 --   1 where the queue is shared, the time as RQ writes it, attached inputs or '', the most live tasks of the owner
---   where it is one or '', then field and value of RQ's record.
+--   where it is one or '', seconds that it is predicted to take a worker with a GPU or '', one without or '', then
+--   field and value of RQ's record.
 -- Answer: 'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', then the job's id, or numbers, or the arrays.
 --@include claiming
 
 local id, owner, operation, request, mac, inputs, result_ttl, deadline, lane, key, items, bytes, size, private,
-  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now, attached, most_tasks = unpack(ARGV, 1, 23)
+  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now, attached, most_tasks, on_gpu,
+  on_cpu = unpack(ARGV, 1, 25)
 if redis.call('EXISTS', const.JOB .. id) == 1 then return {'ok', id} end  -- the same again, after a lost reply
 new_job = id
 local replayed = const.IDEMPOTENCY .. owner .. ':' .. idempotency
@@ -35,6 +37,8 @@ if free and (live >= free or kept) then return {'quota', live, free} end
 redis.call('HSET', const.JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
   'mac', mac, 'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes,
   'size', size, 'private', private, 'operation', operation)
+if on_gpu ~= '' then redis.call('HSET', const.JOB .. id, 'on_gpu', on_gpu) end
+if on_cpu ~= '' then redis.call('HSET', const.JOB .. id, 'on_cpu', on_cpu) end
 count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', const.JOB .. id, 'deadline', deadline) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', const.IDEMPOTENCY_SECONDS) end
@@ -48,7 +52,7 @@ end
 for _, array in ipairs(arrays) do
   redis.call('SADD', const.USES .. owner .. ':' .. array, id)
 end
-redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 24))
+redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 26))
 
 -- Its inputs, if they came with it. One that another computes for takes over the other's, if it has to run after all.
 local function keep_attached()
@@ -76,10 +80,11 @@ enter_queue(id, false, 0)
 local function hand_over()
   if redis.call('EXISTS', const.RQ_SUSPENDED) == 1 then return end
   local kind = kind_of(lane)
-  local earliest, latest = seconds(now() - const.HOLDS_SECONDS), seconds(now())
+  local earliest, latest, left = seconds(now() - const.HOLDS_SECONDS), seconds(now()), false
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', const.IDLE, earliest, latest)) do
     local wish, hand = cjson.decode(redis.call('HGET', const.WISHES, worker)), const.HANDED .. worker
-    if string.find(' ' .. wish.kinds .. ' ', ' ' .. kind .. ' ', 1, true) then
+    local spares = (wish.gpus or '') ~= ''
+    if string.find(' ' .. wish.kinds .. ' ', ' ' .. kind .. ' ', 1, true) and not (spares and left) then
       wish.lease = const.HANDED_LEASE_SECONDS
       redis.call('DEL', hand)
       local answer = claim(wish, rq_now)
@@ -88,7 +93,8 @@ local function hand_over()
         redis.call('RPUSH', hand, cjson.encode({token = wish.token, batch = answer}))
         redis.call('EXPIRE', hand, const.HANDED_SECONDS)
       end
-      return
+      if #answer > 0 or not spares then return end
+      left = true  -- as another worker without a GPU would leave it
     end
   end
 end

@@ -26,7 +26,7 @@ for _, array in ipairs(cjson.decode(inputs)) do
 end
 -- Errors quote data, and digests of parameters can be guessed.
 redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size',
-  'attached', 'step', 'checkpoint')
+  'attached', 'step', 'checkpoint', 'on_gpu', 'on_cpu', 'gpu_wait')
 redis.call('HSET', key, 'request', stripped, 'mac', mac, 'inputs', '[]', 'erased', 1)
 redis.call('DEL', const.EVENTS_OF .. id, const.PROGRESS_OF .. id)
 if dead then

@@ -7,15 +7,17 @@
 --@include lanes
 --@include kinds
 --@include attempts
+--@include sparing
 
 -- An attempt, as a claim answers it. The times of a dead letter that was run again are not counted.
 local function claimed(id, attempt)
-  local request, mac, strikes, submitted, started, forgiven, attached, checkpoint = get(id, 'request', 'mac', 'strikes',
-    'submitted_at', 'started_at', 'forgiven', 'attached', 'checkpoint')
+  local request, mac, strikes, submitted, started, forgiven, attached, checkpoint, gpu_wait = get(id, 'request', 'mac',
+    'strikes', 'submitted_at', 'started_at', 'forgiven', 'attached', 'checkpoint', 'gpu_wait')
   if forgiven then submitted, started = '', '' end
-  if checkpoint then attached = attached or '' end  -- of a task, whose claims the release before does not read
+  if gpu_wait then checkpoint = checkpoint or '' end
+  if checkpoint then attached = attached or '' end
   return {id, request or '', mac or '', attempt, tonumber(strikes or 0), submitted, started, attached or nil,
-    checkpoint or nil}
+    checkpoint or nil, gpu_wait or nil}
 end
 
 -- What the worker's latest claim got, as far as it still has it; nil when that was another claim.
@@ -89,7 +91,12 @@ local function claim(wish, rq_now)
   end
 
   local batch, reason, lane, owners, passed = {}, 'drained', nil, {}, 0
-  while #batch == 0 and passed < const.PASSED do
+  local spares, left, gpu_wait = only == '' and (wish.gpus or '') ~= '', {}, nil
+  if spares then
+    batch[1], lane, gpu_wait, left = sooner_here(wish.gpus, kinds, claimable)
+    if lane then owners = redis.call('ZRANGE', const.RING .. lane, 0, const.OWNERS - 1) end
+  end
+  while not spares and #batch == 0 and passed < const.PASSED do
     lane = choose()
     if not lane then break end
     owners = redis.call('ZRANGE', const.RING .. lane, 0, const.OWNERS - 1)
@@ -117,7 +124,7 @@ local function claim(wish, rq_now)
   end
   if lane and items > #batch and (#batch > 0 or only ~= '') then
     -- Owners in turn, so that a burst of one does not fill the batch.
-    local chosen, place, looked = {}, {}, 0
+    local chosen, place, looked = left, {}, 0
     local ids = {}
     local window = math.max(16, math.floor(const.WINDOW / math.max(1, #owners)))
     for turn, owner in ipairs(owners) do
@@ -168,6 +175,7 @@ local function claim(wish, rq_now)
     local attempt = redis.call('HINCRBY', record, 'attempt', 1)
     redis.call('HSET', record, 'state', const.RUNNING, 'started_at', seconds(at), 'worker', worker,
       'process', wish.process, 'claim', attempt .. ' ' .. wish.token)
+    if gpu_wait then redis.call('HSET', record, 'gpu_wait', seconds(gpu_wait)) end
     redis.call('ZADD', const.LEASES, seconds(at + tonumber(wish.lease)), id)
     mirror_started(id, lane, job.owner, worker, at, rq_now)
     add_event(id, const.RUNNING)
