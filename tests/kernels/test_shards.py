@@ -174,7 +174,7 @@ def test_no_cut_into_shards_and_no_order_of_theirs_changes_a_byte(name: str, dat
 
 @pytest.mark.parametrize("name", TYPICAL)
 @given(st.data())
-@settings(drawn, max_examples=20)
+@settings(drawn, max_examples=40)
 def test_shards_of_a_cpu_and_of_a_gpu_make_one_answer(name: str, data: st.DataObject) -> None:
     check(name, data, mixed=True)
 
