@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
+import anyio.to_thread
 from pydantic import ValidationError
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.client import PubSub
@@ -20,6 +21,7 @@ from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import EVENTS
 from warpdesk_server.workers.queue.protocol import Event
 from warpdesk_server.workers.queue.records import JobRecord
+from warpdesk_server.workers.queue.sentinel import named, primary_url
 
 log = logging.getLogger("warpdesk.api")
 
@@ -224,15 +226,16 @@ class Completions:
         pause = 0.1
         while True:
             try:
+                url = await self._primary()
                 async with (
                     AsyncRedis.from_url(
-                        self._url,
+                        url,
                         decode_responses=True,
                         protocol=2,  # with protocol 3, redis-py formats every message for its log
                         socket_connect_timeout=2.0,
                         socket_timeout=10.0,
                         # redis-py refuses the option for a unix socket, which needs none.
-                        **({} if self._url.startswith("unix:") else {"socket_keepalive": True}),
+                        **({} if url.startswith("unix:") else {"socket_keepalive": True}),
                     ) as client,
                     client.pubsub() as channel,
                     _ended(channel),
@@ -244,6 +247,8 @@ class Completions:
                         if message is None:
                             if polling:
                                 raise TimeoutError(f"no word of Redis for {2 * SILENCE:g} seconds")
+                            if await self._primary() != url:
+                                raise ConnectionError("Redis has another primary")
                             await channel.ping()
                         elif message["type"] == "message":
                             self._tell(message["data"])
@@ -258,6 +263,12 @@ class Completions:
                 log.warning("the subscription to job events failed, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
+
+    async def _primary(self) -> str:
+        """The URL of the Redis server to which the API's subscription belongs now."""
+        if named(self._url) is None:
+            return self._url
+        return await anyio.to_thread.run_sync(primary_url, self._url, abandon_on_cancel=True)
 
     def _tell(self, message: str) -> None:
         """Pass a published job event to the requests that read it; if the job ended, wake those that wait for it."""

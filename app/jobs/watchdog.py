@@ -10,12 +10,12 @@ import time
 
 import anyio
 import anyio.to_thread
-from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 
 from warpdesk_server.workers.queue import lua
+from warpdesk_server.workers.queue.jobs import connect
 
 log = logging.getLogger("warpdesk.api")
 
@@ -29,10 +29,9 @@ class Watchdog:
 
     def __init__(self, url: str, patience: float) -> None:
         # No health check of the connection, which a busy Redis refuses too.
-        self._redis = Redis.from_url(
-            url, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
-        )
-        self._redis.get_connection_kwargs()["db"] = 0  # scripts have no database, and a busy Redis refuses SELECT
+        self._redis = connect(url, Retry(NoBackoff(), 0), patience)
+        # Scripts have no database, and a busy Redis refuses SELECT.
+        self._redis.get_connection_kwargs().update(db=0, health_check_interval=0)
         self._busy_since: float | None = None
         self._trouble = ""
         self._thread = anyio.CapacityLimiter(1)

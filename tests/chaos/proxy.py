@@ -1,5 +1,7 @@
 """A port before Redis, whose connections can be cut, left without an answer, slowed, and robbed of single replies.
 
+Silence may be for those of some addresses alone: so servers that each speak from their own lose each other.
+
 It runs in a thread with an event loop of its own. What it does to a connection a network can do to it: nothing is made
 up, and nothing is passed on twice or in another order.
 """
@@ -106,12 +108,14 @@ class Thief:
 class Proxy:
     """`url` is where its clients connect; `open`, `cut`, `silence` and `slow` change what happens to all of them."""
 
-    def __init__(self, socket: Path, thief: Thief | None = None) -> None:
-        self._socket = socket
+    def __init__(self, target: Path | tuple[str, int], thief: Thief | None = None) -> None:
+        """`target`: the socket of the server behind it, or its address and port."""
+        self._target = target
         self.thief = thief
         self.port = 0
         self._mode: Mode = "open"
         self._delay = 0.0
+        self._unheard = frozenset[str]()  # addresses for which it is silent; all where there are none
         self._loop = asyncio.new_event_loop()
         self._changed: asyncio.Event | None = None
         self._links: set[asyncio.Task[None]] = set()
@@ -130,9 +134,10 @@ class Proxy:
         """Every connection ends, and no other begins."""
         self._set("cut", 0.0)
 
-    def silence(self) -> None:
-        """Connections stay and nothing comes through any of them, as where a cable was pulled."""
-        self._set("silent", 0.0)
+    def silence(self, *addresses: str) -> None:
+        """Connections stay and nothing comes through any of them, as where a cable was pulled; or of those from some
+        addresses."""
+        self._set("silent", 0.0, frozenset(addresses))
 
     def slow(self, seconds: float) -> None:
         """Each piece waits so long, both ways."""
@@ -159,9 +164,9 @@ class Proxy:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def _set(self, mode: Mode, delay: float) -> None:
+    def _set(self, mode: Mode, delay: float, unheard: frozenset[str] = frozenset()) -> None:
         def change() -> None:
-            self._mode, self._delay = mode, delay
+            self._mode, self._delay, self._unheard = mode, delay, unheard
             if self._changed is not None:
                 self._changed.set()
             self._changed = asyncio.Event()
@@ -205,25 +210,31 @@ class Proxy:
             writer.transport.abort()  # what is cut is not ended in good order
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._passable(reader)
-        back, forth = await asyncio.open_unix_connection(str(self._socket))
+        source = str(writer.get_extra_info("peername")[0])
+        await self._passable(reader, source)
+        if isinstance(self._target, Path):
+            back, forth = await asyncio.open_unix_connection(str(self._target))
+        else:
+            back, forth = await asyncio.open_connection(*self._target)
         stolen = asyncio.Event()
         try:
             await _first_of(
-                self._requests(reader, forth, stolen),
-                self._replies(back, writer, reader, stolen),
+                self._requests(reader, forth, stolen, source),
+                self._replies(back, writer, reader, stolen, source),
             )
         finally:
             forth.transport.abort()
 
-    async def _requests(self, reader: asyncio.StreamReader, forth: asyncio.StreamWriter, stolen: asyncio.Event) -> None:
+    async def _requests(
+        self, reader: asyncio.StreamReader, forth: asyncio.StreamWriter, stolen: asyncio.Event, source: str
+    ) -> None:
         commands = Commands()
         while data := await reader.read(CHUNK):
             thief = self.thief
             # Before it is passed on: the reply may come at once.
             if thief is not None and [command for command in commands.feed(data) if thief.takes(command)]:
                 stolen.set()
-            await self._passable(reader)
+            await self._passable(reader, source)
             forth.write(data)
             await forth.drain()
 
@@ -233,6 +244,7 @@ class Proxy:
         writer: asyncio.StreamWriter,
         reader: asyncio.StreamReader,
         stolen: asyncio.Event,
+        source: str,
     ) -> None:
         while data := await back.read(CHUNK):
             if stolen.is_set():
@@ -240,21 +252,24 @@ class Proxy:
                     while await asyncio.wait_for(back.read(CHUNK), SILENCE):
                         pass
                 return
-            await self._passable(reader)
+            await self._passable(reader, source)
             writer.write(data)
             await writer.drain()
 
-    async def _passable(self, reader: asyncio.StreamReader) -> None:
+    async def _passable(self, reader: asyncio.StreamReader, source: str) -> None:
         """Wait out the delay and the silence. What a client that has gone meanwhile had sent never arrives."""
         if self._delay:
             await asyncio.sleep(self._delay)
-        if self._mode != "silent":
+        if not self._silent(source):
             return
-        while self._mode == "silent":
+        while self._silent(source):
             assert self._changed is not None
             await self._changed.wait()
         if reader.at_eof() or reader.exception() is not None:
             raise ConnectionResetError
+
+    def _silent(self, source: str) -> bool:
+        return self._mode == "silent" and (not self._unheard or source in self._unheard)
 
 
 async def _first_of(*sides: Coroutine[Any, Any, None]) -> None:

@@ -29,12 +29,16 @@ def require_redis_url(url: str) -> None:
     of it."""
     from redis.connection import parse_url
 
+    from warpdesk_server.workers.queue.sentinel import named
+
     try:
-        parse_url(url)  # type: ignore[no-untyped-call]
+        if named(url) is None:
+            parse_url(url)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError):
         raise Misconfigured(
-            "WARPDESK_REDIS_URL is not one such as redis://user:password@host:6379/0; in a password /, #, ? and @ are "
-            "written %2F, %23, %3F and %40"
+            "WARPDESK_REDIS_URL is not one such as redis://user:password@host:6379/0, or with Sentinels "
+            "redis+sentinel://user:password@host:26379,host:26379/name/0; in a password /, #, ? and @ are written %2F, "
+            "%23, %3F and %40"
         ) from None
 
 

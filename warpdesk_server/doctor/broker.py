@@ -9,6 +9,7 @@ from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.check import Check
 from warpdesk_server.kernels import install
 from warpdesk_server.service import redis_server
+from warpdesk_server.workers.queue.sentinel import primary_url
 
 NEWER = "apt-get install redis-server (7 or later) or valkey-server, and start the service again: it reads the old file"
 
@@ -32,7 +33,7 @@ def broker(settings: Settings) -> Check:
 
 def _ping(url: str, source: str) -> Check:
     try:
-        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as connection:
+        with redis.Redis.from_url(primary_url(url), socket_timeout=2, socket_connect_timeout=2) as connection:
             information = connection.info("server")
             policy = _policy(connection)
     except (ValueError, TypeError):  # unreadable, or an unknown option; the message may hold a part of the password

@@ -21,6 +21,7 @@ import httpx
 import redis
 from redis.connection import parse_url
 from redis.exceptions import NoPermissionError
+from redis.sentinel import MasterNotFoundError
 
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.broker import outdated
@@ -31,6 +32,7 @@ from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.keys import EVENTS, handed_key, job_key, owner_key, worker_key
 from warpdesk_server.workers.queue.lua import ScriptsMissing, evaluate
 from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
+from warpdesk_server.workers.queue.sentinel import primary_url
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store import npy
 
@@ -92,7 +94,12 @@ def join(worker: WorkerSettings, settings: Settings) -> Findings:
 
 def _redis(url: str) -> Iterator[Check]:
     try:
+        url = primary_url(url)
         parts: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    except MasterNotFoundError as error:
+        remedy = "let this machine reach the Sentinels of WARPDESK_REDIS_URL, and name a primary that they know"
+        yield Check("redis sentinels", "failed", str(error), remedy)
+        return
     except (ValueError, TypeError):  # its text may hold a password
         yield Check("redis", "failed", "WARPDESK_REDIS_URL is not a URL of a Redis",
                     "write it as rediss://worker:PASSWORD@HOST:6379/0?ssl_ca_certs=/path/ca.crt")  # fmt: skip

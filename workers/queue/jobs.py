@@ -20,7 +20,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from warpdesk.models import State
-from warpdesk_server.workers.queue import keys, scripts
+from warpdesk_server.workers.queue import keys, scripts, sentinel
 from warpdesk_server.workers.queue.counts import Tally, numbers
 from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, texts
 from warpdesk_server.workers.queue.lua import digest_of
@@ -56,13 +56,14 @@ _ODD = Failed(code="invalid-input", message="The job's request is not what this 
 
 def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redis:
     """A client of Redis with explicit time-outs (redis-py 8 gives every blocking command 5 seconds otherwise)."""
-    return Redis.from_url(
-        url,
-        socket_timeout=timeout,
-        socket_connect_timeout=5.0,
-        health_check_interval=30,
-        retry=retry if retry is not None else Retry(ExponentialBackoff(cap=0.5, base=0.02), 3),
-    )
+    options = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": 5.0,
+        "health_check_interval": 30,
+        "retry": retry if retry is not None else Retry(ExponentialBackoff(cap=0.5, base=0.02), 3),
+    }
+    found = sentinel.named(url)
+    return Redis.from_url(url, **options) if found is None else sentinel.client(found, **options)
 
 
 class JobQueue(QueueView):
