@@ -26,6 +26,7 @@ class Settings(SecretsOfFiles):
     redis_patience: Annotated[float, Field(gt=0)] = 1.0  # longest wait for Redis before a request answers 503
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
+    replicas: Annotated[int, Field(ge=1)] = 1  # of Redis, that must have a change on the disk: durability "replicated"
     keys_file: Path | None = None  # <home>/keys.json when unset
     # Where budgets and rounds are kept, <home>/ledger.db when unset: sqlite:////path or postgresql://user@host/name.
     ledger_url: SecretStr = SecretStr("")

@@ -51,7 +51,8 @@ async def opened(
     kept: Store = store if store is not None else storage.open_store(settings)
     with suppress(StoreFull):  # then nobody's bytes are known until it can be read
         await anyio.to_thread.run_sync(kept.sync)
-    queue = Queue(settings.redis_url, settings.redis_patience, kept.mac_of)
+    replicas = settings.replicas if settings.durability == "replicated" else 0
+    queue = Queue(settings.redis_url, settings.redis_patience, kept.mac_of, replicas)
     seen_of_redis = RedisCollector(settings.redis_url, settings.redis_patience)
     places = most_connections(settings.max_connections)
     of_workers = max(2, places // limits.WORKERS_PART)

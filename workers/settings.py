@@ -18,7 +18,8 @@ from warpdesk_server.workers.prices import parse
 # When data is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
 # results before they are visible, each change of Redis before it is confirmed. "everysec": within a second or so for
 # Redis, when the kernel sees fit for files. Survives a killed process either way; this is about power cuts.
-Durability = Literal["always", "everysec"]
+# "replicated": as "always", and no answer tells of a change of Redis before replicas have it on their disks.
+Durability = Literal["always", "everysec", "replicated"]
 
 # Which jobs a worker takes. "both": quick ones, and it starts another process beside it while there are long ones, so
 # that no quick job waits for a long one; the same for tasks. "all": both kinds in turn in one process, and no tasks.
@@ -74,6 +75,7 @@ class WorkerSettings(SecretsOfFiles):
     redis_url: str = "redis://127.0.0.1:6379/0"
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
+    replicas: Annotated[int, Field(ge=1)] = 1  # of Redis, that must have a change on the disk: durability "replicated"
     kept_free_bytes: Annotated[int, Field(ge=0)] | None = None  # of the store's disk: see workers.store.disk.reserve
     api_url: str = ""  # of the service, for a worker that has no access to its store: arrays then go through the API
     api_key: SecretStr = SecretStr("")  # with the scope "worker"

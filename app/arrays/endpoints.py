@@ -83,7 +83,8 @@ async def upload(
             stored = await _csv(request, caller, services, columns)
         else:
             stored = await _npy(request, caller, services)
-    headers = {"Location": f"/v1/arrays/{stored.id}", durability.HEADER: services.admission.durability}
+    durable = durability.of_array(services.admission.durability)
+    headers = {"Location": f"/v1/arrays/{stored.id}", durability.HEADER: durable}
     return Response(view(stored).model_dump_json(), 201, headers, JSON)
 
 

@@ -322,9 +322,8 @@ class Admission:
     @property
     def durability(self) -> Durability:
         """The durability that the API reports for jobs and arrays, by Redis' configuration and the settings."""
-        if self._away is not None:
-            return "unknown"
-        return durability.weakest(self._redis_durability, self._settings.durability)
+        found = self._redis_durability if self._away is None else "unknown"
+        return durability.weakest(found, self._settings.durability)
 
     @property
     def away(self) -> str | None:

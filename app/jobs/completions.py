@@ -279,7 +279,10 @@ class Completions:
             log.warning("a job's event cannot be parsed: %s", error)
             return
         for feed in self._feeds.get(event.job, ()):
-            feed.put(event)
+            if self._queue.replicated:  # what is published is not confirmed: it is read
+                feed.fall_behind()
+            else:
+                feed.put(event)
         if event.final:
             ended = self._queue.jobs.published_record(event.job, record) if record else None
             if ended is None or not ended.state.final:  # not authentic, so anyone may have published it: read the job

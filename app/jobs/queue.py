@@ -14,6 +14,8 @@ from redis.exceptions import RedisError
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import PROBE, PROBE_SECONDS
+from warpdesk_server.workers.queue.replicated_jobs import ReplicatedJobs
+from warpdesk_server.workers.queue.replication import NotReplicated, Replicated
 
 log = logging.getLogger("warpdesk.api")
 
@@ -30,11 +32,16 @@ class Queue:
     Raises a 503 if Redis does not answer within `patience` seconds, or no thread becomes free in that time.
     """
 
-    def __init__(self, url: str, patience: float, mac_of: Callable[[str], str]) -> None:
-        self._connection = connect(url, timeout=patience)
-        self._patience = patience
+    def __init__(self, url: str, patience: float, mac_of: Callable[[str], str], replicas: int = 0) -> None:
+        """`replicas`: how many of Redis must have on the disk what is told; 0: none. They have `patience` too."""
+        self._patience = patience if not replicas else 2 * patience
+        self._connection = self._writer = connect(url, timeout=self._patience)
         self._threads = anyio.CapacityLimiter(THREADS)
+        self.replicated = replicas > 0
         self.jobs = JobQueue(self._connection, mac_of)
+        if replicas:
+            self.jobs = ReplicatedJobs(self._connection, mac_of, replicas, patience)
+            self._writer = Replicated(self._connection, replicas, patience)
         self.usable = True  # as far as the last call knows
 
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
@@ -62,6 +69,8 @@ class Queue:
             patience.begin()
             try:
                 return use(self.jobs)
+            except NotReplicated:
+                raise
             except (RedisError, ConnectionError, TimeoutError) as error:  # another OSError is of a disk
                 raise _Unusable(error) from error
 
@@ -76,6 +85,9 @@ class Queue:
                 sentence = f"None of {THREADS} threads was free to ask Redis within {self._patience:g} seconds"
                 raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"}) from None
             sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
+        except NotReplicated as error:  # Redis is there
+            sentence = f"What was asked may have been done, and a failover could undo it: {error}"
+            raise Refusal("not-replicated", sentence, headers={"Retry-After": "1"}) from None
         except _Unusable as unusable:
             sentence = f"Redis cannot be used: {type(unusable.reason).__name__}"
             reason = f"{sentence}: {unusable.reason}"
@@ -90,8 +102,9 @@ class Queue:
         raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"})
 
     async def writable(self) -> None:
-        """Raise the API's 503 of an unusable job queue unless Redis accepts a write."""
-        await self(lambda _: self._connection.set(PROBE, b"", ex=PROBE_SECONDS))
+        """Raise the API's 503 of an unusable job queue unless Redis accepts a write, and replicas confirm it where they
+        have to."""
+        await self(lambda _: self._writer.set(PROBE, b"", ex=PROBE_SECONDS))
 
     def close(self) -> None:
         self._connection.close()

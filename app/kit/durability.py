@@ -7,16 +7,17 @@ from redis.exceptions import ResponseError
 
 from warpdesk_server.workers.settings import Durability as Forced
 
-Durability = Literal["always", "everysec", "none", "unknown"]
+Durability = Literal["replicated", "always", "everysec", "none", "unknown"]
 
 _POLICIES: dict[str, Durability] = {"always": "always", "everysec": "everysec"}
 
 HEADER = "Warpdesk-Durability"
 DOCUMENTED = {
     HEADER: {
-        "description": "When what was taken is on the disk: `always` before this answer; `everysec` about a second "
-        "later, arrays within half a minute; `none` at some time or never; `unknown` where Redis does not tell",
-        "schema": {"type": "string", "enum": ["always", "everysec", "none", "unknown"]},
+        "description": "When what was taken is on the disk: `replicated` before this answer, and on a replica's; "
+        "`always` before this answer; `everysec` about a second later, arrays within half a minute; `none` at some "
+        "time or never; `unknown` where Redis does not tell",
+        "schema": {"type": "string", "enum": ["replicated", "always", "everysec", "none", "unknown"]},
     }
 }
 
@@ -24,9 +25,16 @@ DOCUMENTED = {
 def weakest(redis: Durability, store: Forced) -> Durability:
     """The durability that the API reports: that of the connected Redis, and no more than the store's profile.
 
+    With the profile `replicated` no answer comes before it is confirmed, whatever is known of Redis' configuration.
+
     With the profile `everysec` files are not forced: they follow within the half minute in which a kernel writes them.
     """
-    return "everysec" if (redis, store) == ("always", "everysec") else redis
+    return store if redis == "always" or store == "replicated" else redis
+
+
+def of_array(found: Durability) -> Durability:
+    """The durability of an array, of what the API reports for a job: the store has no replica."""
+    return "always" if found == "replicated" else found
 
 
 def of_redis(connection: Redis) -> Durability:

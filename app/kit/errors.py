@@ -101,6 +101,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "audit-unavailable": (503, "The audit log cannot be written", True),
     "ledger-unavailable": (503, "The database of budgets and rounds cannot be used", True),
     "queue-unavailable": (503, "The queue cannot be reached", True),
+    "not-replicated": (503, "No replica of Redis has confirmed it in time", True),
 }
 
 
@@ -195,6 +196,8 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
         codes = (*codes, *(code for code in ("too-slow", "share-used-up", "busy") if code not in codes))
     if {"unauthorized", "unknown-member"} & {*codes}:  # as whoever has to be known
         codes = (*codes, *(code for code in ("rate-limited", "share-used-up", "busy") if code not in codes))
+    if "queue-unavailable" in codes:  # with durability `replicated`
+        codes = (*codes, "not-replicated")
     for code in codes:
         by_status.setdefault(CODES[code][0], []).append(code)
     documents: dict[int | str, dict[str, Any]] = {}

@@ -24,7 +24,7 @@ from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.keys import EVENTS, job_key
+from warpdesk_server.workers.queue.keys import EVENTS, PROBE, job_key
 from warpdesk_server.workers.queue.protocol import CLAIM, JobRequest, digest_of_claim
 from warpdesk_server.workers.store.spool import SpoolStore
 
@@ -344,3 +344,19 @@ def test_every_command_and_key_of_a_roles_scripts_is_allowed_to_it(user: str, na
     channels = {key for key in named if "%" in key or "pubsub" in key or key == EVENTS}
     unknown = [key for key in named - channels if not any(fnmatchcase(key, pattern) for pattern in patterns)]
     assert unknown == []
+
+
+def test_the_accounts_may_confirm_changes_once_they_have_what_the_page_says(tmp_path: Path) -> None:
+    page = (DEPLOY / "README.md").read_text()
+    given = [line.split() for line in page.splitlines() if line.startswith("ACL SETUSER")]
+    confirming = [("WAITAOF", 1, 1, 1), ("SET", PROBE, "", "EX", 10)]
+
+    def may(operator: redis.Redis, user: str) -> bool:
+        return all(operator.execute_command("ACL", "DRYRUN", user, *command) == b"OK" for command in confirming)
+
+    with secured_redis(tmp_path, binary=server("valkey")) as secured, secured.client("operator") as operator:
+        before = [may(operator, user) for user in ("api", "worker")]
+        for line in given:
+            operator.execute_command(*line)
+
+        assert (before, [may(operator, user) for user in ("api", "worker")]) == ([False, False], [True, True])

@@ -21,14 +21,18 @@ import pytest
 from pydantic import SecretStr
 
 from examples.prices import sp500
+from tests.chaos.cluster import Cluster
 from tests.conftest import ROOT, Service, serve, wait_until_ready
+from tests.redis_servers import server
 from warpdesk.cli.main import OF_THE_SERVICE, main
 from warpdesk.cli.values import typed
 from warpdesk.client import Client
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.cli import COMMANDS
+from warpdesk_server.doctor.broker import broker
 from warpdesk_server.doctor.ledger import ledger
+from warpdesk_server.doctor.replicas import replicas
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.privacy.budgets import NewBudget
 from warpdesk_server.privacy.database import connect
@@ -345,7 +349,15 @@ def test_doctor_does_not_show_the_password_of_redis(
 
 
 @pytest.mark.parametrize("command", [["serve", "--no-worker", "--port", "0"], ["worker"]])
-@pytest.mark.parametrize("url", ["redis://worker:se/cret@127.0.0.1:9/0", "http://worker:se@127.0.0.1:9/0"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://worker:se/cret@127.0.0.1:9/0",
+        "http://worker:se@127.0.0.1:9/0",
+        "redis+sentinel://worker:se/cret@127.0.0.1:9/main/0",
+        "redis+sentinel://worker:se@127.0.0.1:9",
+    ],
+)
 def test_a_url_of_redis_that_cannot_be_read_is_not_told(
     command: list[str], url: str, own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,6 +366,39 @@ def test_a_url_of_redis_that_cannot_be_read_is_not_told(
     message = capsys.readouterr().err
     assert "WARPDESK_REDIS_URL is not one such as" in message
     assert "'se" not in message
+
+
+def test_serve_and_worker_refuse_a_redis_that_cannot_replicate(
+    own_home: Path, oldest_redis: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_DURABILITY", "replicated")
+    assert main(["serve", "--no-worker", "--port", "0"]) == 1
+    assert "WARPDESK_DURABILITY is replicated, and the service's own Redis has no replica" in capsys.readouterr().err
+
+    monkeypatch.setenv("WARPDESK_REDIS_URL", oldest_redis)
+    assert main(["serve", "--no-worker", "--port", "0"]) == 1
+    assert "WARPDESK_DURABILITY=replicated needs Redis 7.2 or later" in capsys.readouterr().err
+    refused = warpdesk(own_home, "worker", WARPDESK_REDIS_URL=oldest_redis, WARPDESK_DURABILITY="replicated")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "WARPDESK_DURABILITY=replicated needs Redis 7.2 or later" in refused.stderr
+
+
+def test_doctor_has_a_change_confirmed_by_replicas(own_home: Path, tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster", server("valkey")) as cluster:
+        settings = Settings(redis_url=cluster.url, durability="replicated")
+        assert broker(settings).status == "ok"
+        assert (found := replicas(settings)).status == "ok", found
+
+        with cluster.primary().client() as primary:
+            primary.config_set("min-replicas-to-write", 0)
+        assert replicas(settings).remedy == (
+            "redis-cli CONFIG SET min-replicas-to-write 1, and the same in each server's redis.conf"
+        )
+        missing = replicas(settings.model_copy(update={"replicas": 3}))
+        assert (missing.status, missing.found.partition(",")[0]) == (
+            "failed",
+            "a change is not confirmed: 2 of 3 replicas have it on the disk",
+        )
 
 
 def test_doctor_asks_a_running_redis_for_its_policy(

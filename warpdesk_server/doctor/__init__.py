@@ -8,6 +8,7 @@ from warpdesk_server.doctor import gpu, kernels, machine
 from warpdesk_server.doctor.broker import broker
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.ledger import ledger
+from warpdesk_server.doctor.replicas import replicas
 from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
 from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.workers.child.calibrate import calibrate
@@ -43,6 +44,8 @@ def _checks(worker: WorkerSettings, settings: Settings, wish: Wish) -> Iterator[
     yield machine.processors()
     yield machine.home(settings)
     yield broker(settings)
+    if settings.durability == "replicated":
+        yield replicas(settings)
     yield ledger(settings)
 
     library, stands_in, unused = nvml.library(), ":" in worker.device, worker.device == "cpu"

@@ -59,6 +59,7 @@ _OWN = (
     ("sadd", keys.RQ_WORKERS_OF_QUEUE, "x"), ("scard", f"{keys.USES}x"), ("set", f"{keys.TALLY}x", "1"),
     ("exists", f"{keys.FORBIDDEN}x"), ("subscribe", keys.RQ_COMMANDS % "x"), ("publish", EVENTS, "x"),
 )  # fmt: skip
+_REPLICATED = (("waitaof", "1", "1", "1"), ("set", keys.PROBE, "x"))  # with durability `replicated`
 # Commands that a worker's Redis user must not have: on others' jobs, on the service, on the server.
 _NOT_ITS = (
     ("lrange", owner_key("x"), "0", "1"), ("get", f"{keys.IDEMPOTENCY}x"), ("get", "another:key"),
@@ -86,15 +87,15 @@ class _Place:
 def join(worker: WorkerSettings, settings: Settings) -> Findings:
     """The doctor's check of each connection of a worker on another host. A failure ends the checks of its own
     connection only."""
-    return Findings((*_redis(worker.redis_url), *_api(worker), _ledger(worker, settings)))
+    return Findings((*_redis(worker), *_api(worker), _ledger(worker, settings)))
 
 
 # ---------------------------------------------------------------- the way to Redis
 
 
-def _redis(url: str) -> Iterator[Check]:
+def _redis(worker: WorkerSettings) -> Iterator[Check]:
     try:
-        url = primary_url(url)
+        url = primary_url(worker.redis_url)
         parts: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
     except MasterNotFoundError as error:
         remedy = "let this machine reach the Sentinels of WARPDESK_REDIS_URL, and name a primary that they know"
@@ -113,10 +114,11 @@ def _redis(url: str) -> Iterator[Check]:
     if not (yield from _way(place, context)):
         return
     with redis.Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as connection:
-        yield from _within(connection, parts.get("username", "default"))
+        more = _REPLICATED if worker.durability == "replicated" else ()
+        yield from _within(connection, parts.get("username", "default"), more)
 
 
-def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
+def _within(connection: redis.Redis, user: str, more: Sequence[tuple[str, ...]] = ()) -> Iterator[Check]:
     """The doctor's check of Redis from the inside: login, the user's rights, the server and its response times."""
     try:
         connection.ping()
@@ -130,7 +132,7 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
         return
     yield Check("redis user", "ok", f"{user} is let in")
     try:
-        if not (yield from _rights(connection, user)):
+        if not (yield from _rights(connection, user, more)):
             return
         yield _server(connection.info())
         yield from _times(connection)
@@ -143,10 +145,10 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
         yield Check("redis", "failed", f"it stopped answering: {type(error).__name__}", "look at the server's log")
 
 
-def _rights(connection: redis.Redis, user: str) -> Generator[Check, None, bool]:
+def _rights(connection: redis.Redis, user: str, more: Sequence[tuple[str, ...]] = ()) -> Generator[Check, None, bool]:
     """The doctor's check of the Redis user's rights to each command of this release's scripts; returns whether none is
     missing."""
-    needed = _needed()
+    needed = [*_needed(), *more]
     lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
     answer: Any = evaluate(connection, scripts.MAY, *lines)
     if answer is None:

@@ -26,6 +26,7 @@ from warpdesk_server.service.home import UnusableHome, command, make_private
 from warpdesk_server.service.processes import module, raise_file_limit, spawn, stop
 from warpdesk_server.service.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from warpdesk_server.workers.gpu.nvml import gpus, library, visible
+from warpdesk_server.workers.queue.replication import Unreplicable, require_replicable
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.secret import UnusableStore, known_secret
 
@@ -74,6 +75,8 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(wish, stop_signals.on_signal)
         given = "redis_url" in settings.model_fields_set and settings.redis_url
+        if settings.durability == "replicated":
+            _check_replicable(settings if given else None)
         redis = None if given else RedisServer(settings.home, settings.durability, settings.redis_server)
         environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
         api = _Child(
@@ -167,6 +170,19 @@ def _check_state(host: str, settings: Settings) -> None:
             f"{host} can be reached from other machines and there are no API keys in {settings.keys_path}: "
             f"create one with `{command(settings.home, 'keys create NAME')}`, or listen on 127.0.0.1"
         )
+
+
+def _check_replicable(settings: Settings | None) -> None:
+    """Check that the Redis of the settings can confirm writes, if it answers. None: it is the service's own."""
+    if settings is None:
+        raise CannotServe(
+            "WARPDESK_DURABILITY is replicated, and the service's own Redis has no replica: set "
+            f"{URL_VARIABLE} to one that has, or WARPDESK_DURABILITY to always"
+        )
+    try:
+        require_replicable(settings.redis_url)
+    except Unreplicable as error:
+        raise CannotServe(str(error)) from None
 
 
 def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dict[str, str]:

@@ -74,12 +74,12 @@ class Heartbeat(threading.Thread):
         url: str,
         worker: ReportingWorker,
         endings: Callable[[JobQueue], Endings],
-        mac_of: Callable[[str], str] | None = None,
+        queue: Callable[[redis.Redis], JobQueue] = JobQueue,
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._worker = worker
         self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
-        self._queue = JobQueue(self._redis, mac_of)
+        self._queue = queue(self._redis)
         self._recovery = Recovery(self._queue, endings(self._queue), worker.tally)
         self._slot = Slot(self._redis, worker.name)
         self._wanted = threading.Event()

@@ -9,6 +9,7 @@ import sys
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.redis_retry import StopRequested
 from warpdesk_server.workers.parent.worker import Worker
+from warpdesk_server.workers.queue.replication import Unreplicable, require_replicable
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
@@ -20,6 +21,12 @@ def run(settings: WorkerSettings | None = None) -> int:
         signal.signal(signum, lambda *_: sys.exit(0))  # no job has begun: there is nothing to finish
     settings = settings or WorkerSettings()
     logs.configure(settings.log_format, settings.log_level, worker=logs.worker_of(os.getpid()))
+    if settings.durability == "replicated":
+        try:
+            require_replicable(settings.redis_url)
+        except Unreplicable as error:
+            log.error("%s", error)
+            return 1
     signal.setitimer(signal.ITIMER_REAL, settings.max_seconds or 0)  # 0: never
     worker = Worker(settings)
     gc.collect()

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 import redis
+from redis.retry import Retry
 
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.blocking_pop import BlockingPop
@@ -41,6 +42,7 @@ from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import BELL, handed_key
 from warpdesk_server.workers.queue.protocol import Kind
 from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held
+from warpdesk_server.workers.queue.replicated_jobs import ReplicatedJobs
 from warpdesk_server.workers.queue.reports import WorkerReport, WorkerState
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
@@ -48,6 +50,7 @@ from warpdesk_server.workers.store.choice import open_store
 log = logging.getLogger("warpdesk.worker")
 
 _REDIS_SECONDS = 5.0  # how long one answer of Redis may take, then it is asked again; RQ makes it 15 of the main thread
+_REPLICA_SECONDS = 2.0  # how long replicas may take to confirm a change, then they are asked again
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
 WAIT_SECONDS = 1
@@ -86,16 +89,23 @@ class Worker:
         # First of all: it warms up while Redis may still be away.
         self._supervisor = ChildSupervisor(settings, self._examples, self, self._busy)
 
-        connection = connect(settings.redis_url, RetryUntilStopped(self._stop.backoff), timeout=_REDIS_SECONDS)
+        retry = RetryUntilStopped(self._stop.backoff)
+        connection = connect(settings.redis_url, retry, timeout=_REDIS_SECONDS)
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._rq = RqPresence(self.name, connection, self)
-        self._jobs = JobQueue(connection, self._store.mac_of)
+        self._jobs = self._queue(connection, retry)
         self._pop = BlockingPop(connection, WAIT_SECONDS)
         self._claims = Claims(settings, operations)
         self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._claims, self.tally)
         self._heartbeat = Heartbeat(
-            settings.redis_url, self, lambda queue: Endings(queue, self._store, operations), self._store.mac_of
+            settings.redis_url, self, lambda queue: Endings(queue, self._store, operations), self._queue
         )
+
+    def _queue(self, connection: redis.Redis, retry: Retry | None = None) -> JobQueue:
+        """The job queue with the durability of the worker's settings."""
+        if self.settings.durability != "replicated":
+            return JobQueue(connection, self._store.mac_of)
+        return ReplicatedJobs(connection, self._store.mac_of, self.settings.replicas, _REPLICA_SECONDS, retry)
 
     def work(self) -> None:
         """Run the worker's loop: claim and run jobs until asked to stop."""

@@ -66,7 +66,7 @@ class SpoolStore(ArrayFiles):
         root.chmod(0o700)
         super().__init__(
             root,
-            forced=durability == "always",
+            forced=durability != "everysec",
             kept_free=reserve(root) if kept_free is None else kept_free,
             usage=None if quota is None else Usage(root / "usage", quota),
         )
