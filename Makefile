@@ -73,7 +73,7 @@ sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 soak: $(DEV) ## ten minutes of full load, with health asked all the time, and a verdict; SOAK_SECONDS=600, SOAK_SAVE=1 keeps it
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/pytest --quiet -rP tests/end_to_end/test_soak.py
 
-chaos: $(DEV) ## kills, outages, cut networks, lost replies, clocks that jump, memory that runs out, poison, under load, and a verdict; CHAOS_JOBS=10000, CHAOS="parents or poison" for some, CHAOS_SAVE=1 keeps it
+chaos: $(DEV) $(TOOLS) ## kills, outages, failovers of Redis, cut networks, lost replies, clocks that jump, memory that runs out, poison, under load, and a verdict; CHAOS_JOBS=10000, CHAOS="parents or poison" for some, CHAOS_SAVE=1 keeps it
 	@$(BIN)/pytest --quiet -rP -p no:randomly -m chaos $(if $(CHAOS),-k "$(CHAOS)") tests/chaos tests/deploy tests/privacy tests/workers
 
 bench: $(BENCHED) $(if $(filter servers,$(BENCH)),$(SERVERS)) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi

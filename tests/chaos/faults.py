@@ -6,7 +6,7 @@ import resource
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -222,3 +222,35 @@ def restart(world: World, part: Part) -> None:
     assert part.process.returncode == clean, f"{part.name} was asked to end and ended {part.process.returncode}"
     world.tend()
     world.until(world.ready, f"the successor of {part.name} did not become ready")
+
+
+def fail_over(world: World, how: str, seconds: float) -> None:
+    """Have another server of the cluster promoted: the primary is killed, stands still, or is split from the others.
+
+    So many seconds after the promotion it is back, and the cluster is waited for. With `replica` one of those is killed
+    instead, and nothing is promoted.
+    """
+    cluster = world.cluster
+    assert cluster is not None
+    old = cluster.primary()
+    world.history.add("fault", "redis", detail=f"{how}, the primary is {old.number}")
+    with ExitStack() as over:
+        if how == "replica":
+            replica = next(machine for machine in cluster.machines if machine is not old)
+            cluster.kill(replica)
+            over.callback(cluster.start_server, replica)
+        elif how == "kill":
+            cluster.kill(old)
+            over.callback(cluster.start_server, old)
+        elif how == "stop":
+            assert old.server is not None
+            os.kill(old.server.pid, signal.SIGSTOP)
+            over.callback(os.kill, old.server.pid, signal.SIGCONT)
+        else:
+            over.enter_context(cluster.split(old))
+        if how != "replica":
+            world.until(lambda: cluster.primary() is not old, "no replica was promoted", 60)
+            world.history.add("fault", "redis", detail=f"the primary is {cluster.primary().number}")
+        world.pause(seconds)
+    world.history.add("fault", "redis", detail="back")
+    world.until(cluster.whole, "the cluster did not become whole", 60)

@@ -25,6 +25,9 @@ REFUSALS = frozenset({
     "rate-limited", "quota-reached", "queue-full", "queue-memory", "deadline-unreachable", "storage-full",
 })  # fmt: skip
 
+# Who gets these knows nothing.
+UNKNOWN = frozenset({"queue-unavailable", "not-replicated"})
+
 
 class Look:
     """One onlooker: every answer is written down with the time its question was asked."""
@@ -67,7 +70,7 @@ class Look:
                     continue
                 detail = f"{answer.status_code} {code}"
                 self._history.add("unknown", self._by, submission=one.number, detail=detail)
-                if code != "queue-unavailable":
+                if code not in UNKNOWN:
                     self._errors.append(f"submission {one.number} was answered {detail}: {answer.text[:200]}")
                     return None
             if one.key is None:
@@ -97,7 +100,7 @@ class Look:
                 provenance=digest(document["provenance"]), answer=digest(document["outputs"]),
             )  # fmt: skip
             return True
-        if _code(answer) != "queue-unavailable":
+        if _code(answer) not in UNKNOWN:
             self._history.add("gone", self._by, job=job, detail=f"{answer.status_code} {_code(answer)}")
         return False
 

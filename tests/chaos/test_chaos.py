@@ -167,13 +167,14 @@ class Worlds:
         enough: Callable[[], bool] = lambda: True,
         proxied: bool = False,
         clocked: bool = False,
+        servers: Path | None = None,
         before: Callable[[World], None] = lambda world: None,
         among: Callable[[Iterator[Submission]], Iterator[Submission]] = lambda submissions: submissions,
     ) -> Iterator[Run]:
         """`first` are sent before all others, which `among` may change; `before` is called with the service."""
         workload = Workload(folder.name, SEED, size.kinds)
         with History(folder / "history.jsonl") as history:
-            world, clean = self._world(size, history, workload, proxied, clocked)
+            world, clean = self._world(size, history, workload, proxied, clocked, servers)
             try:
                 before(world)
                 submissions = chain(first, among(workload.submissions()))
@@ -187,12 +188,18 @@ class Worlds:
                 world.close()
 
     def _world(
-        self, size: Size, history: History, workload: Workload, proxied: bool, clocked: bool
+        self,
+        size: Size,
+        history: History,
+        workload: Workload,
+        proxied: bool,
+        clocked: bool,
+        servers: Path | None,
     ) -> tuple[World, dict[str, str]]:
         if size.shared and self._shared is not None:
             self._shared[0].attend(history)
             return self._shared
-        world = World(history, workers=size.workers, proxied=proxied or size.shared, clocked=clocked)
+        world = World(history, workers=size.workers, proxied=proxied or size.shared, clocked=clocked, servers=servers)
         world.start()
         try:
             made = world, clean_run(world.url, history, workload.requests)

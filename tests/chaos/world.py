@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 from redis.exceptions import RedisError
 
+from tests.chaos.cluster import Cluster
 from tests.chaos.history import History
 from tests.chaos.proxy import Proxy
 from tests.clocks import Clock
@@ -51,14 +52,25 @@ class Part:
 class World:
     """Use it from one thread: processes die with the thread that started them."""
 
-    def __init__(self, history: History, *, workers: int = 4, proxied: bool = False, clocked: bool = False) -> None:
-        """With `clocked` every process has a clock that can be set: Redis, the API, and each worker with its child."""
+    def __init__(
+        self,
+        history: History,
+        *,
+        workers: int = 4,
+        proxied: bool = False,
+        clocked: bool = False,
+        servers: Path | None = None,
+    ) -> None:
+        """With `clocked` every process has a clock that can be set: Redis, the API, and each worker with its child.
+        With `servers`, the binary of a Redis, there are three of it, and each change is replicated."""
         self.history = history
         self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
         names = ("redis", "api", *(f"worker {number + 1}" for number in range(workers)))
         self.clocks = {name: Clock(self.home / f"{name}.clock") for name in names} if clocked else {}
         binary = self.clocks["redis"].under(find_binary()) if clocked else None
+        self.cluster = None if servers is None else Cluster(self.home, servers)
         self.redis = RedisServer(self.home, durability="always", binary=binary)
+        self._servers: Cluster | RedisServer = self.cluster or self.redis
         self.own_exits: list[tuple[str, int]] = []  # what ended by itself, and its exit code
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
@@ -167,13 +179,14 @@ class World:
     # How it starts and ends.
 
     def _start(self) -> None:
-        self.redis.start()
-        self.connection = connect(self.redis.url)
+        self._servers.start()
+        self.connection = connect(self._servers.url)
         self.queue = JobQueue(self.connection)
         for proxy in self._proxies:
             proxy.start()
         for number in range(self._count):
             environment = {
+                **self._durability,
                 "WARPDESK_OPERATIONS": OPERATIONS,
                 "WARPDESK_DEVICE": "cpu",
                 "WARPDESK_LOG_LEVEL": "info",
@@ -186,6 +199,7 @@ class World:
             )
         descriptor = self._listening.fileno()
         environment = {
+            **self._durability,
             "WARPDESK_REDIS_URL": self._redis_url(-1),
             "WARPDESK_SWEEP_EVERY": "1",
             "WARPDESK_MAX_LIVE_TASKS": "100",
@@ -194,8 +208,12 @@ class World:
         self.parts.append(self._launched("api", launch))
         self.until(self.ready, "the service did not become ready")
 
+    @property
+    def _durability(self) -> dict[str, str]:
+        return {} if self.cluster is None else {"WARPDESK_DURABILITY": "replicated"}
+
     def _redis_url(self, number: int) -> str:
-        return self._proxies[number].url if self._proxies else self.redis.url
+        return self._proxies[number].url if self._proxies else self._servers.url
 
     def _launcher(
         self, name: str, environment: Mapping[str, str], *what: str, fds: tuple[int, ...] = ()
@@ -227,7 +245,7 @@ class World:
             proxy.stop()
         if hasattr(self, "connection"):
             self.connection.close()
-        self.redis.stop()
+        self._servers.stop()
         self._listening.close()
         deadline = time.monotonic() + 15
         while (left := processes_of(self.home)) and time.monotonic() < deadline:
