@@ -48,6 +48,7 @@ from tests.chaos.proxy import Thief, scripts_of
 from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release, task
 from tests.chaos.world import World
 from tests.clocks import HOUR
+from tests.conftest import ROOT
 from tests.workers.stepping.task import undisturbed
 from warpdesk_server.benchmarks import report
 from warpdesk_server.workers.queue import scripts
@@ -168,13 +169,14 @@ class Worlds:
         proxied: bool = False,
         clocked: bool = False,
         servers: Path | None = None,
+        sources: Path = ROOT,
         before: Callable[[World], None] = lambda world: None,
         among: Callable[[Iterator[Submission]], Iterator[Submission]] = lambda submissions: submissions,
     ) -> Iterator[Run]:
         """`first` are sent before all others, which `among` may change; `before` is called with the service."""
         workload = Workload(folder.name, SEED, size.kinds)
         with History(folder / "history.jsonl") as history:
-            world, clean = self._world(size, history, workload, proxied, clocked, servers)
+            world, clean = self._world(size, history, workload, proxied, clocked, servers, sources)
             try:
                 before(world)
                 submissions = chain(first, among(workload.submissions()))
@@ -195,11 +197,19 @@ class Worlds:
         proxied: bool,
         clocked: bool,
         servers: Path | None,
+        sources: Path,
     ) -> tuple[World, dict[str, str]]:
         if size.shared and self._shared is not None:
             self._shared[0].attend(history)
             return self._shared
-        world = World(history, workers=size.workers, proxied=proxied or size.shared, clocked=clocked, servers=servers)
+        world = World(
+            history,
+            workers=size.workers,
+            proxied=proxied or size.shared,
+            clocked=clocked,
+            servers=servers,
+            sources=sources,
+        )
         world.start()
         try:
             made = world, clean_run(world.url, history, workload.requests)

@@ -60,9 +60,11 @@ class World:
         proxied: bool = False,
         clocked: bool = False,
         servers: Path | None = None,
+        sources: Path = ROOT,
     ) -> None:
         """With `clocked` every process has a clock that can be set: Redis, the API, and each worker with its child.
-        With `servers`, the binary of a Redis, there are three of it, and each change is replicated."""
+        With `servers`, the binary of a Redis, there are three of it, and each change is replicated. `sources` is the
+        root of the release that parts run when they are started, and may be changed."""
         self.history = history
         self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
         names = ("redis", "api", *(f"worker {number + 1}" for number in range(workers)))
@@ -76,6 +78,7 @@ class World:
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._proxies = [Proxy(socket_path(self.home)) for _ in range(workers + 1 if proxied else 0)]
         self._count = workers
+        self.sources = sources
         self._log_sizes: dict[Path, int] = {}
         self.parts: list[Part] = []
 
@@ -225,7 +228,13 @@ class World:
         environment = {**clean, **kept, **needed, **environment, **clock, "WARPDESK_HOME": str(self.home)}
         environment["WARPDESK_TEST_RUN"] = str(self.home)
         log = self.home / f"{name}.log"
-        return lambda: spawn(command, env=environment, cwd=ROOT, log=log, pass_fds=fds)
+        return lambda: spawn(command, env=environment | self._path(), cwd=ROOT, log=log, pass_fds=fds)
+
+    def _path(self) -> dict[str, str]:
+        """The environment in which a part runs the sources; its own are those of this process."""
+        if self.sources == ROOT:
+            return {}
+        return {"PYTHONPATH": f"{self.sources}{os.pathsep}{self.sources / 'clients' / 'python'}"}
 
     def _launched(self, name: str, launch: Callable[[], "subprocess.Popen[bytes]"]) -> Part:
         return Part(name, launch, launch())

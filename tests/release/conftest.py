@@ -13,6 +13,7 @@ from tests.conftest import ROOT, serve
 
 TOOLS = ROOT / ".venv" / "release" / "bin"
 OLD = "559b2ef"  # a home of that commit can be upgraded
+BEFORE = "edff870"  # the release before: its API and workers share a Redis with ours
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,15 @@ def old_service(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     run("git", "archive", "--output", folder / "sources.tar", OLD)
     run("tar", "--extract", "--file", folder / "sources.tar", "--directory", folder / "sources")
     return installed(folder / "venv", f"{folder / 'sources'}[embedded]")
+
+
+@pytest.fixture(scope="session")
+def sources_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the commit `BEFORE`, which run with the packages that are installed here."""
+    folder = tmp_path_factory.mktemp("before")
+    run("git", "archive", "--output", folder / "sources.tar", BEFORE)
+    run("tar", "--extract", "--file", folder / "sources.tar", "--directory", folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
