@@ -11,9 +11,10 @@ from typing import Any
 from redis import Redis
 from redis.retry import Retry
 
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Event, JobRequest
-from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Enqueued, Finished, JobRecord, Reaped
+from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Enqueued, Finished, Held, JobRecord, Reaped
 from warpdesk_server.workers.queue.replication import Replicated
 
 
@@ -51,6 +52,12 @@ class ReplicatedJobs(JobQueue):
 
     def rerun(self, job_id: str) -> bool:
         return self._confirmed.rerun(job_id)
+
+    def pause(self, job_id: str) -> State:
+        return self._confirmed.pause(job_id)
+
+    def resume(self, job_id: str) -> State:
+        return self._confirmed.resume(job_id)
 
     # What may show the end of a job, or that there is one.
 
@@ -92,6 +99,9 @@ class ReplicatedJobs(JobQueue):
 
     def finish(self, endings: Sequence[Ending], worker: str = "", *, then: Claim | None = None) -> Finished:
         return self._confirmed.finish(endings, worker, then=then)
+
+    def step(self, held: Held, step: int, *report: Any, **more: Any) -> bool:
+        return self._confirmed.step(held, step, *report, **more)
 
     def reap(self, dead: Sequence[str], **options: Any) -> list[Reaped]:
         return self._confirmed.reap(dead, **options)

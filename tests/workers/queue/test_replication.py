@@ -12,7 +12,8 @@ from tests.conftest import free_port
 from tests.redis_servers import server
 from tests.waiting import wait_until
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.replicated_jobs import ReplicatedJobs
 from warpdesk_server.workers.queue.replication import NotReplicated, Replicated, Unreplicable, require_replicable
 
 
@@ -91,6 +92,22 @@ def test_a_redis_that_cannot_confirm_is_told_by_what_it_lacks(
             connection.config_set(option, value)
         with pytest.raises(Unreplicable, match=why):
             require_replicable(running.url)
+
+
+# What a failover may take back: a view of the queue, leases and reports that are renewed, counts, and marks that are
+# set again. What is `checked` is asked of an attempt that runs.
+UNCONFIRMED = {
+    "allow", "checked", "count", "count_left", "position", "processes", "progress", "queues", "renew", "report",
+    "reported", "sign_older", "time", "unregister", "in_use", "length", "waiting_by_owner", "waiting_long_work",
+    "workers", "mean_launches", "counted", "reported_steps",
+}  # fmt: skip
+
+
+def test_each_call_of_the_queue_is_confirmed_or_may_be_taken_back() -> None:
+    calls = {name for name in dir(JobQueue) if not name.startswith("_")}
+    confirmed = {name for name in vars(ReplicatedJobs) if not name.startswith("_")}
+
+    assert calls - confirmed == UNCONFIRMED
 
 
 def test_a_redis_that_can_confirm_or_is_away_is_taken(cluster: Cluster) -> None:
