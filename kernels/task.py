@@ -76,7 +76,7 @@ class Task(Computation):
 
     `package` has a module `task` with a function named like the task:
 
-        task.<name>(params, context, **inputs [, seed=int]) -> dict[output name, ndarray | JSON value | Path]
+        task.<name>(params, context, **inputs [, seed=int]) -> dict[output name, ndarray | JSON value]
 
     Its answer depends on params, inputs and seed alone, and not on where it was interrupted: `state` must hold all that
     the steps after it need. `gpu` says whether it can use a GPU. `uses` are other packages whose code the answer

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,16 @@ def test_a_worker_starts_one_for_tasks_while_some_wait_and_takes_none_itself(des
         assert found.started_by == desk.workers[0].pid
         assert desk.doubled(desk.wait(desk.submit("double"))) == [2.0, 4.0, 6.0], "a quick job does not wait for it"
     require_its_bytes(desk, desk.wait(job_id))
+
+
+def test_tasks_have_an_environment_of_their_own_where_one_is_named(desk: Desk) -> None:
+    python = desk.home / "python"
+    python.write_text(f'#!/bin/sh\necho "$$" >> {desk.home}/used\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    start(desk, WARPDESK_TAKES="both", WARPDESK_TASK_PYTHON=str(python))
+    require_its_bytes(desk, desk.wait(submit(desk, steps=2)))
+    (found,) = (report for report in desk.queue.workers() if report.takes == "tasks")
+    assert (desk.home / "used").read_text() == f"{found.pid}\n", "it alone, and no worker of quick jobs"
 
 
 @pytest.mark.parametrize("takes", ["all", "quick", "long"])
