@@ -126,6 +126,12 @@ def shards() -> str:
     return table(header, lines) + origin("shards")
 
 
+def checkpoints() -> str:
+    header = ["state", "checkpoints", "ms each", "of the time", "repeated after a death, s at most"]
+    lines = [[*row[:3], f"{row[3]:.2%}", row[4]] for row in (list(each.values()) for each in result("checkpoints"))]
+    return table(header, lines) + origin("checkpoints")
+
+
 def servers() -> str:
     header = ["beside", "server", "callers", "p50, ms", "p99, ms", "requests a second", "p50, times", "requests, times"]
     names = {"fastapi": "FastAPI", "litserve": "LitServe", "bentoml": "BentoML", "ray": "Ray Serve"}
@@ -345,6 +351,7 @@ TABLES: dict[str, Callable[[], str]] = {
             latency,
             beside,
             shards,
+            checkpoints,
             servers,
             latency_after_rest,
             throughput,

@@ -144,7 +144,7 @@ def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
 def _end(store: Store, queue: JobQueue) -> None:
     """Release the disk space that the API reserved for jobs whose end nobody reported, and for jobs that were never
     queued. Checkpoints of jobs that have ended are deleted."""
-    live = sorted({*store.unended(), *store.checkpointed()})
+    live = store.unended()
     for first in range(0, len(live), _AT_ONCE):
         some = live[first : first + _AT_ONCE]
         for job_id, record in zip(some, queue.records(some), strict=True):
@@ -152,3 +152,7 @@ def _end(store: Store, queue: JobQueue) -> None:
                 store.ended({job_id: None})
             else:
                 ended(store, record)
+    kept = store.checkpointed()
+    for job_id, may_run in zip(kept, queue.may_run(kept), strict=True):
+        if not may_run:
+            store.delete_checkpoints(job_id)

@@ -97,6 +97,8 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
         raise Refusal("invalid-request", errors.sentence_of(problems, error.count), *problems) from None
     cost, task_limits = operation.cost(params, infos), None
     if isinstance(operation, Task):
+        if submission.backend == "gpu" and not operation.gpu:
+            raise refuse_at("invalid-request", "/backend", f"{operation.name} has no GPU implementation")
         task_limits = operation.limits(params, infos)
     elif cost.bytes > services.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"
@@ -287,6 +289,7 @@ def describe(operation: Computation, settings: Settings) -> models.OperationDesc
     return models.OperationDescription(
         name=operation.name,
         summary=operation.summary,
+        task=isinstance(operation, Task),
         randomness=operation.randomness,
         params=operation.params.model_json_schema(),
         inputs=[

@@ -379,6 +379,7 @@ class Placement:
             timeout=settings.job_timeout if limits is None else limits.step_seconds,
             task=limits is not None,
             checkpoint_bytes=0 if limits is None else limits.checkpoint_bytes,
+            result_bytes=0 if limits is None else limits.result_bytes,
             seconds=None if limits is None else limits.seconds,
             work=checked.cost.steps,
             size=checked.cost.bytes,

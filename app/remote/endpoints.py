@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 
 import anyio.to_thread
@@ -34,6 +35,7 @@ from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import (
     CLAIM,
+    SKIP,
     SentInputs,
     WantedInputs,
 )
@@ -157,6 +159,10 @@ async def take_checkpoint(attempt: str, name: str, request: Request, caller: Wor
     most, number = record.request.checkpoint_bytes, attempts.attempt_named(attempt)[1]
     if not _CHECKPOINT.fullmatch(name) or int(name.partition(".")[0]) != number:
         raise Refusal("invalid-request", f"{name[:40]!r} is not the name of a checkpoint of this attempt")
+    if int(request.headers.get("content-length", 0)) > most:
+        raise Refusal("body-too-large", f"The task declares checkpoints of {most} bytes at most")
+    with storage.refused():
+        services.store.require_room(2 * most)  # it is copied once
     with tempfile.TemporaryFile(dir=services.settings.store_directory) as file:
         size = 0
         async for piece in request.stream():
@@ -176,12 +182,13 @@ async def take_checkpoint(attempt: str, name: str, request: Request, caller: Wor
 
 @router.get("/checkpoints/{attempt}/{name}")
 async def read_checkpoint(attempt: str, name: str, request: Request, _: Worker, services: ServicesDep) -> Response:
-    """Send a checkpoint of a task, or the one before it, to the attempt that resumes it."""
+    """Send a checkpoint of a task to the attempt that resumes it. The header SKIP asks for another, if it is bad."""
+    skip = {"1": 1, "2": 2}.get(request.headers.get(SKIP, ""), 0)
     record = await _running(services, attempt, request)
     gone = Refusal("unknown-array", f"The task has no checkpoint {name[:40]!r}")
     if not _CHECKPOINT.fullmatch(name):
         raise gone
-    found = services.store.checkpoints(record.request.id, name, record.attempt, "")
+    found = islice(services.store.checkpoints(record.request.id, name, record.attempt, ""), skip, None)
     file = await anyio.to_thread.run_sync(next, found, None)
     if file is None:
         raise gone

@@ -75,7 +75,8 @@ TASK = Task(
     cost=_cost,
     check=_check,
     randomness="seed",
+    counted_as="monte_carlo",
     limits=_limits,
     gpu=True,
-    uses=("warpdesk_server.kernels.device", "warpdesk_server.kernels.cpu"),
+    uses=("warpdesk_server.kernels.device", "warpdesk_server.kernels.cpu", "warpdesk_server.kernels.gpu"),
 )

@@ -5,8 +5,10 @@ import hashlib
 import json
 import logging
 import math
+import operator
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -31,6 +33,8 @@ log = logging.getLogger("warpdesk.task")
 ALIVE_SECONDS = 1.0  # between two signs of life at the most, where steps are shorter
 REPORT_SECONDS = 1.0  # between two reports at the least, and then a thousandth of the time so far: 5,500 in a day
 _REPORTS = 1000
+MOST_VALUES, LONGEST_NAME = 32, 64  # of a report
+MOST_STEPS = 10**12
 _BYTES_A_SECOND = 200e6  # of the first checkpoint, about: a slow disk that has to be waited for
 CHECKPOINT_PART = 0.02  # of a task's time that its checkpoints may take
 
@@ -46,9 +50,10 @@ class _Context:
     least_seconds: float  # between two checkpoints
     device: Device | None
     state: State | None = None
-    stop: bool = False
     resumed_from: int | None = None
     again: str = ""  # why the task began with its first step although there was a checkpoint
+    _asked_to_stop: bool = False
+    _is_done: bool = False  # it was reported
     _sent_at: float = 0.0
     _reported_at: float = -math.inf
     _cost: float = 0.0  # seconds that the last checkpoint took; of the first, what it may take
@@ -63,25 +68,32 @@ class _Context:
         """What the task's steps took together, without those that were repeated."""
         return self._before + time.monotonic() - self._began
 
+    @property
+    def stop(self) -> bool:
+        if not self._asked_to_stop:
+            with self._parent():
+                self._asked_to_stop = told_to_stop(self.pipe, self.attempt.request.id)
+        return self._asked_to_stop
+
     def report(self, step: int, done: float | None = None, **values: float) -> None:
-        now = time.monotonic()
-        if now - self._reported_at < max(REPORT_SECONDS, self.seconds / _REPORTS) and done != 1.0:
+        now, step = time.monotonic(), _step(step)
+        if len(values) > MOST_VALUES or any(len(name) > LONGEST_NAME for name in values):
+            raise _Over("operation-error", f"a report has at most {MOST_VALUES} values, of {LONGEST_NAME} letters each")
+        is_last = done == 1.0 and not self._is_done
+        if now - self._reported_at < max(REPORT_SECONDS, self.seconds / _REPORTS) and not is_last:
             self._show_life(step, now)
             return
-        self._reported_at = now
+        self._reported_at, self._is_done = now, self._is_done or is_last
         finite = {name: float(value) if math.isfinite(value) else None for name, value in values.items()}
         self._send(Stepped(job=self.attempt.request.id, step=step, done=done, values=finite))
 
     def checkpoint(self, step: int, make: Callable[[], State]) -> None:
-        request, now = self.attempt.request, time.monotonic()
-        self.stop = self.stop or told_to_stop(self.pipe, request.id)
+        request, now, step = self.attempt.request, time.monotonic(), _step(step)
         if request.seconds is not None and self.seconds > request.seconds:
             raise _Over("timeout", f"its steps may take {request.seconds:g} s together, and {step} of them took longer")
-        if self.stop or now - self._kept_at >= self._interval:
-            self._keep(step, make())
-        else:
+        if not (self.stop or now - self._kept_at >= self._interval):
             self._show_life(step, now)
-        if self.stop:
+        elif self._keep(step, make()) and self.stop:  # else it tries to stop after the next step
             raise Stopped
 
     @property
@@ -89,9 +101,10 @@ class _Context:
         """Seconds between two checkpoints of the task; 0 where each step is to have one."""
         return max(self.least_seconds, self._cost / CHECKPOINT_PART) if self.least_seconds else 0.0
 
-    def _keep(self, step: int, state: State) -> None:
-        """Write the task's state to the store, and report that it is there. If it cannot be kept the task goes on."""
+    def _keep(self, step: int, state: State) -> bool:
+        """Write the task's state to the store, and report that it is there; whether it is. If not, the task goes on."""
         request, began = self.attempt.request, time.monotonic()
+        self._send(Stepped(job=request.id, step=step))  # to write may take as long as a step
         head = CheckpointHead(step, self.seconds, self.head.code, self.head.work, self.head.backend)
         name = checkpoint_name(self.attempt.attempt, step)
         try:
@@ -106,11 +119,14 @@ class _Context:
             if error.errno == errno.EFBIG:
                 raise _Over("operation-error", error.strerror or "its checkpoint is too large") from None
             log.warning("%s: no checkpoint after step %d: %s", request.id, step, error, extra=about(request))
+            return False
         else:
             self.head = head
             self._send(Stepped(job=request.id, step=step, checkpoint=name))
-        self._kept_at = time.monotonic()
-        self._cost = self._kept_at - began
+            return True
+        finally:
+            self._kept_at = time.monotonic()
+            self._cost = self._kept_at - began
 
     def _show_life(self, step: int, now: float) -> None:
         if now - self._sent_at >= ALIVE_SECONDS:
@@ -120,11 +136,35 @@ class _Context:
         self._sent_at = time.monotonic()
         if self.again:
             message, self.again = message.model_copy(update={"again": self.again}), ""
-        send(self.pipe, message)
+        with self._parent():
+            send(self.pipe, message)
+
+    @contextmanager
+    def _parent(self) -> Iterator[None]:
+        """A word with the parent. An error of the pipe is told apart from those of the task's own files."""
+        try:
+            yield
+        except (EOFError, OSError):
+            raise _ParentHasGone from None
+
+
+class _ParentHasGone(Exception):
+    pass
+
+
+def _step(step: int) -> int:
+    """A task's number of a step. Raises _Over for one that is none."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = 0
+    if not 1 <= number < MOST_STEPS:
+        raise _Over("operation-error", f"steps are numbered from 1 to {MOST_STEPS - 1}")
+    return number
 
 
 class _Over(Exception):
-    """Raised at a checkpoint of a task that takes more time, or more of the disk, than it may."""
+    """Raised in a task that takes more time, or more of the disk or of the queue, than it may."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -147,15 +187,15 @@ def run(
     """
     request = attempt.request
     task = tasks.get(request.operation)
-    if task is None:
-        return Failed(code="invalid-input", message=f"this worker has no task {request.operation!r}")
+    if task is None:  # another release has it, and perhaps a checkpoint of it
+        return protocol.Stopped(step=0, reason=f"this worker has no task {request.operation!r}")
     if task.missing:
-        message = f"{task.name} needs {', '.join(task.missing)}, which this worker's environment lacks"
-        return Failed(code="operation-error", message=message, retryable=True)
+        lacks = f"{task.name} needs {', '.join(task.missing)}, which this worker's environment lacks"
+        return protocol.Stopped(step=0, reason=lacks)
     try:
         device, reason = _device(task, request, found, keep_off_gpu)
         if (free := available_memory()) is not None and request.size > free:
-            message = f"{task.name} needs {request.size} bytes, and this worker's machine has {free} free"
+            message = f"{task.name} needs {request.size} bytes, and this worker's machine has less"
             return Failed(code="out-of-memory", message=message, retryable=True)
         params, inputs = codec.decode(task, request, store, {}, attempt.attached)
         context = _resumed(attempt, task, params, store, pipe, least_seconds, device)
@@ -166,8 +206,10 @@ def run(
         return _succeeded(task, attempt, outputs, context, store, reason)
     except Stopped:
         return protocol.Stopped(step=context.head.step)
-    except (DeviceLost, EOFError, ConnectionError):
+    except DeviceLost:
         raise
+    except _ParentHasGone:
+        raise EOFError from None
     except _Over as error:
         return Failed(code=error.code, message=str(error))
     except Exception as error:  # noqa: BLE001 (a bug in a task must not end the worker)
@@ -209,7 +251,7 @@ def _resumed(
     context = _Context(attempt, head, store, pipe, least_seconds, device)
     if not attempt.checkpoint:
         return context
-    context.again = "its checkpoint cannot be read any more; it begins again"
+    context.again, changed = "its checkpoint cannot be read any more; it begins again", False
     for file in store.checkpoints(request.id, attempt.checkpoint, attempt.attempt, attempt.claim):
         try:
             kept = checkpoint.read(file)
@@ -219,8 +261,10 @@ def _resumed(
         if kept.head.work != work:
             continue
         if kept.head.code != task.code:
-            context.again = f"its code has changed since the checkpoint of step {kept.head.step}; it begins again"
-            break
+            if not changed:
+                changed = True
+                context.again = f"its code has changed since the checkpoint of step {kept.head.step}; it begins again"
+            continue
         context = _Context(attempt, kept.head, store, pipe, least_seconds, device, kept.state)
         context.resumed_from = kept.head.step
         break
@@ -235,6 +279,8 @@ def _succeeded(
     """The outcome of a task that is done, whose result is in the store."""
     request = attempt.request
     sizes = [array.nbytes for array in outputs.values() if hasattr(array, "nbytes")]
+    if sum(sizes) > request.result_bytes:
+        raise _Over("operation-error", f"its arrays have {sum(sizes)} bytes, and it declares {request.result_bytes}")
     store.require_room(sum(sizes))
     directory = store.new_result(request.id, attempt.attempt, codec.files(task))
     codec.encode(task, request, outputs, directory, store, time.time())

@@ -22,6 +22,9 @@ _MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-
 # answer where the job is given up before.
 _LEDGER_DELAYS = (60.0, 300.0)
 
+# And so long for a task, which may have days behind it. With each new step it has them all again.
+_TASK_DELAYS = (60.0, 300.0, 900.0, 900.0, 900.0)
+
 
 class Endings:
     """The steps by which the worker ends attempts, in the order that leaves nothing behind wherever a crash falls."""
@@ -81,7 +84,8 @@ class Endings:
                 log.info("%s attempt %d came too late", request.id, attempt, extra=about(request, attempt))
             elif how == "queued":
                 why, log_fields = ending.reason, about(request, attempt)
-                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, why, extra=log_fields)
+                level = logging.INFO if ending.stopped else logging.WARNING
+                log.log(level, "%s attempt %d: %s; the job is given back", request.id, attempt, why, extra=log_fields)
                 continue
             elif how == "dead":
                 why, log_fields = ending.reason, about(request, attempt)
@@ -125,7 +129,11 @@ class Endings:
         failed = ending.outcome
         if not isinstance(failed, Failed) or failed.code not in _MAY_PASS or not self._retry_delays:
             return ending
-        delays = (*self._retry_delays, *_LEDGER_DELAYS) if failed.code == "ledger-unavailable" else self._retry_delays
+        delays = self._retry_delays
+        if failed.code == "ledger-unavailable":
+            delays = (*delays, *_LEDGER_DELAYS)
+        elif ending.job.request.task:
+            delays = (*delays, *_TASK_DELAYS)
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
 
     def _erase_secrets(self, request: JobRequest) -> None:

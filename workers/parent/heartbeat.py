@@ -90,7 +90,7 @@ class Heartbeat(threading.Thread):
         self._in_touch_since: float | None = None
         self._progress: tuple[str, int, float] | None = None
         self._sending_steps = threading.Lock()
-        self._steps: deque[tuple[Held, Stepped]] = deque(maxlen=_STEPS_KEPT)
+        self._steps: deque[tuple[Held, Stepped]] = deque()
         self._uncounted = ""  # why what was counted could not be kept the last time
 
     def beat(self) -> None:
@@ -103,18 +103,29 @@ class Heartbeat(threading.Thread):
         self._wanted.set()
 
     def step(self, held: Held, message: Stepped) -> None:
-        """Have the heartbeat send what a task has said of a step. While Redis is away the latest are kept."""
-        if message.values is not None or message.checkpoint or message.again:
+        """Have the heartbeat send what a task has said of a step. While Redis is away only so many reports are kept."""
+        reports = message.values is not None and len(self._steps) < _STEPS_KEPT
+        if reports or message.checkpoint or message.again:
             self._steps.append((held, message))
             self._wanted.set()
 
-    def send_steps(self, queue: JobQueue) -> None:
-        """Note in Redis what tasks have said of their steps: at a heartbeat, and before the end of an attempt."""
-        with self._sending_steps:
+    def send_steps(self, queue: JobQueue, *, waits: bool = True) -> None:
+        """Note in Redis what tasks have said of their steps: at a heartbeat, and before the end of an attempt.
+
+        With `waits`, wait for the other thread that does so. What Redis refuses is left out: it may be full.
+        """
+        if not self._sending_steps.acquire(blocking=waits):
+            return
+        try:
             while self._steps:
                 held, message = self._steps[0]
-                queue.step(held, message.step, message.done, message.values, message.checkpoint, message.again)
+                try:
+                    queue.step(held, message.step, message.done, message.values, message.checkpoint, message.again)
+                except redis.ResponseError as error:
+                    log.warning("%s: what it reports of step %d is left out: %s", held.id, message.step, error)
                 self._steps.popleft()
+        finally:
+            self._sending_steps.release()
 
     def stop(self) -> None:
         self._stopped = True
@@ -166,7 +177,7 @@ class Heartbeat(threading.Thread):
         progress, self._progress = self._progress, None
         if progress is not None:
             self._queue.progress(*progress)
-        self.send_steps(self._queue)
+        self.send_steps(self._queue, waits=False)
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:

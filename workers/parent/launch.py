@@ -93,7 +93,8 @@ class Launch:
                 endings.append(Ending(job, how="expired"))
                 continue
             if isinstance(outcome, Stopped):
-                endings.append(given_back(job, f"its worker stopped after step {outcome.step}"))
+                why = outcome.reason or f"it stopped after step {outcome.step}"
+                endings.append(Ending(job, how="returned", reason=why, stopped=not outcome.reason))
                 continue
             if isinstance(outcome, Succeeded) and job.request.together is not None:
                 how = outcome.provenance.model_copy(update={"batch_reason": reason})

@@ -60,7 +60,7 @@ def job_record(request: JobRequest, fields: dict[str, str]) -> JobRecord:
 
     submitted_at, started_at = float(fields["submitted_at"]), number("started_at")
     provenance = Provenance.model_validate_json(fields["provenance"]) if "provenance" in fields else None
-    if provenance is not None and started_at is not None:
+    if provenance is not None and started_at is not None and not request.task:  # of its last attempt
         waited = max(0.0, round(started_at - submitted_at, 6))
         provenance = provenance.model_copy(update={"queue_seconds": waited, "coalesced": "coalesced" in fields})
     return JobRecord(

@@ -362,6 +362,8 @@ class JobQueue(QueueView):
                 odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
                 continue
             times = float(submitted or nan), float(started or nan)
+            if request.task:  # how long it waits and runs says nothing of other jobs
+                times = nan, nan
             attached, checkpoint, wait = (*texts(more), "", "", "")[:3]
             gpu_wait = float(wait) if wait else None
             held.append(Held(request, attempt, strikes, ahead, *times, claim.token, attached, checkpoint, gpu_wait))

@@ -43,6 +43,8 @@ NO_GPU_WAS_FREE = "no GPU was free: what its jobs take is not known yet"
 
 CLAIM = "Warpdesk-Claim"  # header of a worker's request: the token of the claim of the attempt that it is about
 
+SKIP = "Warpdesk-Skip"  # header of a worker that wants a checkpoint: how many it has found bad, at most 2
+
 
 def digest_of_claim(token: str) -> str:
     """The digest of a claim's token, which Redis gets instead of the token: a reader of Redis cannot present it."""
@@ -96,6 +98,7 @@ class JobRequest(Message):
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
     task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
     checkpoint_bytes: int = 0  # of a task: the most that a checkpoint may take
+    result_bytes: int = 0  # of a task: the most that the arrays of its result may take
     seconds: float | None = None  # of a task: the most that all its steps may take together
     forecast: Forecast | None = None  # None where no worker has a GPU
     long: bool = False  # takes long, and a worker that also takes long jobs is there: `app.jobs.admission`
@@ -225,10 +228,12 @@ class AttachedInput(Message):
 
 
 class Stopped(Message):
-    """The outcome of a task's attempt that stopped after a step, whose state is in a checkpoint."""
+    """The outcome of a task's attempt that stopped after a step, whose state is in a checkpoint; or that could not
+    begin here, for the `reason`."""
 
     kind: Literal["stopped"] = "stopped"
     step: int
+    reason: str = ""
 
 
 AttachedInputs = TypeAdapter(dict[str, AttachedInput])

@@ -259,6 +259,7 @@ class Ending:
     reason: str = ""
     failure: Failed = GIVEN_UP
     delays: Sequence[float] = ()
+    stopped: bool = False  # a task that was told to stop, by its owner's pause or because its worker does
     kept_off: str = ""  # the reason why the CPU answered a job that wanted a GPU, to be counted
 
     @property

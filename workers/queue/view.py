@@ -52,6 +52,18 @@ class QueueView:
         """A job's record in Redis. A queued job whose deadline has passed expires first."""
         return self._current(job_id, self._fields(job_id))
 
+    def may_run(self, job_ids: Sequence[str]) -> list[bool]:
+        """Whether Redis has records of these jobs by which they may run again: they are live, or dead letters.
+
+        Also records that this release cannot read.
+        """
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hmget(keys.job_key(job_id), "state", "dead")
+            found = [(state and state.decode(errors="replace"), dead) for state, dead in pipe.execute()]
+        final = {state.value for state in State if state.final}
+        return [state is not None and (state not in final or dead is not None) for state, dead in found]
+
     def records(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
         """The records in Redis of several jobs, as `get` answers.
 

@@ -5,6 +5,7 @@ runs can change: what a worker writes that has lost its claim is not read.
 """
 
 import errno
+import io
 import os
 import re
 import secrets
@@ -12,13 +13,12 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from warpdesk.durable import force
 from warpdesk_server.workers.store.files import unlink
 
 _NAME = re.compile(r"[0-9]{1,9}\.[0-9]{1,15}")
-_KEPT = 2  # checkpoints of a job: Redis may lose its last second, and with it the name of the last one
 
 Write = Callable[[BinaryIO], None]
 
@@ -36,12 +36,15 @@ class CheckpointFiles:
         root.mkdir(mode=0o700, exist_ok=True)
 
     def keep(self, job_id: str, name: str, write: Write, most: int) -> None:
-        """Store what `write` writes as a job's checkpoint. Older ones are deleted, but for one.
+        """Store what `write` writes as a job's checkpoint. Of the others the latest is kept, and no more.
 
-        Raises OSError, with EFBIG if it has more than `most` bytes.
+        Two, because Redis may not have heard of this one yet. Raises OSError, with EFBIG if it has more than `most`
+        bytes.
         """
         place, folder = _place(name), self._root / job_id
         folder.mkdir(mode=0o700, exist_ok=True)
+        for left in folder.glob("*.part"):  # by a process that was killed
+            unlink(left)
         unfinished = folder / f"{secrets.token_hex(8)}.part"
         try:
             write_file(unfinished, write, most, forced=self._forced)
@@ -50,17 +53,19 @@ class CheckpointFiles:
             unlink(unfinished)
         if self._forced:
             force(folder, self._root)
-        for older in self._places(job_id)[_KEPT:]:
-            if older < place:
-                unlink(folder / checkpoint_name(*older))
+        for older in [other for other in self._places(job_id) if other != place][1:]:
+            unlink(folder / checkpoint_name(*older))
 
     def open(self, job_id: str, name: str) -> Iterator[BinaryIO]:
-        """The stored checkpoint of that name, and then those before it: for whoever finds it damaged or gone."""
+        """The stored checkpoint of that name, and then the others, the latest first.
+
+        They are for whoever finds it damaged or gone. A later one may be there too: its attempt could not tell Redis.
+        """
         named = _place(name)
-        for place in self._places(job_id):
-            if place <= named:
-                with suppress(FileNotFoundError), (self._root / job_id / checkpoint_name(*place)).open("rb") as file:
-                    yield file
+        places = self._places(job_id)
+        for place in [named, *(other for other in places if other != named)]:
+            with suppress(FileNotFoundError), (self._root / job_id / checkpoint_name(*place)).open("rb") as file:
+                yield file
 
     def delete(self, job_id: str) -> None:
         """Delete all stored checkpoints of a job."""
@@ -79,13 +84,24 @@ class CheckpointFiles:
         return []
 
 
+class _Bounded(io.FileIO):
+    """The file of a store's checkpoint that takes no more than so many bytes."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        super().__init__(path, "xb")
+        self._most = most
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > self._most:
+            raise OSError(errno.EFBIG, f"a checkpoint takes more than the {self._most} bytes that the task declares")
+        return super().write(data)
+
+
 def write_file(path: Path, write: Write, most: int, *, forced: bool) -> None:
-    """Make a file of a store's checkpoint. Raises OSError, with EFBIG if it has more than `most` bytes."""
-    with path.open("xb") as file:
+    """Make a file of a store's checkpoint. Raises OSError, with EFBIG for more than `most` bytes."""
+    with io.BufferedWriter(_Bounded(path, most)) as file:
         write(file)
         file.flush()
-        if (size := file.tell()) > most:
-            raise OSError(errno.EFBIG, f"a checkpoint has {size} bytes, and the task declares {most} at most")
         if forced:
             os.fsync(file.fileno())
 

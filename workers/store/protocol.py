@@ -99,8 +99,8 @@ class WorkerStore(Protocol):
         the claim of the attempt that runs, where the store can tell."""
 
     def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:
-        """The stored checkpoint of that name, for the attempt that resumes it, and then earlier ones as far as they are
-        there: for whoever finds the first damaged."""
+        """The stored checkpoint of that name, for the attempt that resumes it, and then others as far as they are
+        there: for whoever finds the first damaged or gone."""
 
     def delete_checkpoints(self, job_id: str) -> None:
         """Delete a job's checkpoints from the store. A store behind the API leaves that to the API."""

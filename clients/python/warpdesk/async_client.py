@@ -65,6 +65,18 @@ class AsyncJob(JobDescription):
         """Ask the service to cancel the job, and return its state after that."""
         return await self._client.cancel(self)
 
+    async def pause(self) -> "AsyncJob":
+        """Ask the service to pause the task, and return its state after that."""
+        return await self._client.pause(self)
+
+    async def resume(self) -> "AsyncJob":
+        """Ask the service to go on with the paused task, and return its state after that."""
+        return await self._client.resume(self)
+
+    async def steps(self, after: int = 0) -> Sequence[TaskStep]:
+        """Fetch the numbers that the task has reported of its steps after that one, oldest first."""
+        return await self._client.steps(self, after)
+
     async def refresh(self) -> "AsyncJob":
         """Fetch the job's current state from the service."""
         return await self._client.job(self)

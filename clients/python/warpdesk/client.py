@@ -110,6 +110,18 @@ class Job(JobDescription):
         """Ask the service to cancel the job, and return its state after that."""
         return self._client.cancel(self)
 
+    def pause(self) -> "Job":
+        """Ask the service to pause the task, and return its state after that."""
+        return self._client.pause(self)
+
+    def resume(self) -> "Job":
+        """Ask the service to go on with the paused task, and return its state after that."""
+        return self._client.resume(self)
+
+    def steps(self, after: int = 0) -> Sequence[TaskStep]:
+        """Fetch the numbers that the task has reported of its steps after that one, oldest first."""
+        return self._client.steps(self, after)
+
     def refresh(self) -> "Job":
         """Fetch the job's current state from the service."""
         return self._client.job(self)

@@ -278,6 +278,9 @@ class SameFunction(Reply):
 class OperationDescription(Reply):
     name: str
     summary: str
+    task: Annotated[
+        bool, Field(description="Whether it runs in steps, for hours if need be, and can be paused and resumed")
+    ] = False
     randomness: Annotated[
         Literal["none", "seed", "private"], Field(description="Only `seed` operations take a seed from the caller")
     ]

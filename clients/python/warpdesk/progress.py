@@ -83,7 +83,8 @@ def line(event: JobEvent, before: int | None, seconds: float) -> str:
         done = round(WIDTH * event.progress)
         phase = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %{_values(event)}"
     elif event.event == "progress":
-        phase = f"running{_values(event)}"
+        reason = "".join(filter(str.isprintable, event.reason or ""))
+        phase = f"running{f' ({reason})' if reason else ''}{_values(event)}"
     elif event.event == "queued":
         places = "" if before is None else ", next of yours" if before == 0 else f", {before} of yours before it"
         reason = "".join(letter for letter in event.reason or "" if letter.isprintable())

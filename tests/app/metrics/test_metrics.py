@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -48,7 +49,8 @@ LABELS = {
     "quantile", "name", "index", "driver", "cuda", "mig", "domain", "architecture", "xid",
 }  # fmt: skip
 NO_UNIT = re.compile("milli|micro|nano|_ms$|_us$|percent|kilo|mega|giga|_kb|_mb|_gb|minutes|hours_|_days|fahrenheit")
-MOST_OF_A_NAME, MOST_OTHERS = 55, 950  # series of a name that operations are counted by, and without such a name
+# Series of a name that operations are counted by, of a route, and of neither.
+MOST_OF_A_NAME, MOST_OF_A_ROUTE, MOST_OTHERS = 55, 9, 615
 
 EVERY = {**OPERATIONS, "scale": COMPUTATIONS["scale"]}
 
@@ -155,7 +157,10 @@ def test_labels_are_bounded_and_units_are_base_units(full: str) -> None:
 
 def test_a_full_service_has_a_bounded_number_of_series(full: str) -> None:
     names = [dict(labels).get("operation") for _, labels in samples(full)]
-    assert names.count(None) < MOST_OTHERS
+    of_routes = Counter(dict(labels).get("route") for _, labels in samples(full))
+    in_all = sum(of_routes.values()) - of_routes.pop(None)
+    assert in_all <= MOST_OF_A_ROUTE * len(of_routes)
+    assert names.count(None) - in_all < MOST_OTHERS
     assert len(names) - names.count(None) < MOST_OF_A_NAME * len(set(names) - {None})
     # Operations of one family that share a name cost what one does.
     assert len(set(names) - {None}) < len(OPERATIONS) / 4

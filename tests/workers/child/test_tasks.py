@@ -19,7 +19,8 @@ from warpdesk_server.workers.child import tasks
 from warpdesk_server.workers.child.checkpoint import CheckpointHead
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.pipe import Attempt, FromChild, Stepped, StopTask, receive, send
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest
+from warpdesk_server.workers.queue import protocol
+from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.store.spool import SpoolStore
 
 HEAD = CheckpointHead(step=0, seconds=0.0, code="c0de", work="3456", backend="cpu")
@@ -48,7 +49,7 @@ class Child:
 
 def request(**fields: Any) -> JobRequest:
     values: dict[str, Any] = {"params": {"steps": 3}, "inputs": {}, "timeout": 10.0, "result_ttl": 60.0, "seed": 7}
-    values |= {"checkpoint_bytes": 1 << 20, "task": True, **fields}
+    values |= {"checkpoint_bytes": 1 << 20, "result_bytes": 1 << 20, "task": True, **fields}
     return JobRequest(id="job_1", owner="key_a", operation="chain", **values)
 
 
@@ -155,11 +156,8 @@ def outcome(store: SpoolStore, task: Any = CHAIN, **fields: Any) -> Any:
 
 def test_a_task_whose_libraries_are_missing_says_which(store: SpoolStore) -> None:
     failed = outcome(store, replace(CHAIN, libraries=("numpy", "a-library-that-nobody-has")))
-    assert failed == Failed(
-        code="operation-error",
-        message="chain needs a-library-that-nobody-has, which this worker's environment lacks",
-        retryable=True,
-    )
+    reason = "chain needs a-library-that-nobody-has, which this worker's environment lacks"
+    assert failed == protocol.Stopped(step=0, reason=reason), "another worker may have it, and a checkpoint stays"
 
 
 def test_a_task_that_needs_more_memory_than_there_is_begins_nothing(store: SpoolStore) -> None:

@@ -21,9 +21,16 @@ SEED = 7
 
 
 def submit(desk: Desk, **params: Any) -> str:
-    fields = {name: params.pop(name) for name in ("timeout", "seconds", "checkpoint_bytes") if name in params}
+    names = ("timeout", "seconds", "checkpoint_bytes", "result_bytes")
+    fields = {name: params.pop(name) for name in names if name in params}
     params = {"marker": str(desk.marker()), **params}
-    values: dict[str, Any] = {"timeout": 60.0, "checkpoint_bytes": 1 << 20, "seed": SEED, **fields}
+    values: dict[str, Any] = {
+        "timeout": 60.0,
+        "checkpoint_bytes": 1 << 20,
+        "result_bytes": 1 << 20,
+        "seed": SEED,
+        **fields,
+    }
     return desk.submit("chain", params=params, task=True, **values)
 
 
@@ -209,7 +216,7 @@ def test_a_checkpoint_may_be_as_large_as_the_task_says(desk: Desk) -> None:
     record = desk.wait(submit(desk, steps=3, numbers=2000, checkpoint_bytes=1000))
     assert record.error is not None
     assert record.error.code == "operation-error"
-    assert "declares 1000 at most" in record.error.message
+    assert record.error.message == "a checkpoint takes more than the 1000 bytes that the task declares"
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(desk: Desk) -> None:

@@ -37,7 +37,7 @@ CONSTANTS: Mapping[str, Constant] = {
     "UNPREDICTED_SECONDS": 1,  # for which such a worker leaves a job of which nothing is predicted to a free GPU
     "OWNERS": 64,  # of a lane, looked at for one batch
     "TOLD_BYTES": 16_384,  # a larger record is not published with the job's last event: every API process would get it
-    "REPORTED_STEPS": 10_000,  # of a task, in its stream; a worker sends fewer (`workers.child.task_context`)
+    "REPORTED_STEPS": 10_000,  # of a task, in its stream; a worker sends fewer (`workers.child.tasks`)
     "FOLLOWERS_OF_ONE": 256,  # jobs that one computes for: they all end in one step. The next computes for those after
     "DEVICE": DEVICE,
     "HOURLY": HOURLY,

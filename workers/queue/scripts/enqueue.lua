@@ -27,7 +27,13 @@ end
 if #gone > 0 then return {'gone', unpack(gone)} end
 local waiting, live = redis.call('ZCARD', const.WAITING), redis.call('SCARD', const.LIVE .. owner)
 local tasks = redis.call('SCARD', const.TASKS_OF .. owner)
-if most_tasks ~= '' and tasks >= tonumber(most_tasks) then return {'tasks', tasks} end
+if most_tasks ~= '' and tasks >= tonumber(most_tasks) then
+  for _, task in ipairs(redis.call('SMEMBERS', const.TASKS_OF .. owner)) do  -- the release before ends tasks in part
+    if redis.call('SISMEMBER', const.LIVE .. owner, task) == 0 then redis.call('SREM', const.TASKS_OF .. owner, task) end
+  end
+  tasks = redis.call('SCARD', const.TASKS_OF .. owner)
+  if tasks >= tonumber(most_tasks) then return {'tasks', tasks} end
+end
 if most ~= '' and waiting >= tonumber(most) then return {'full', waiting} end
 if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {'quota', live} end
 local free = shared == '1' and tonumber(most) - waiting

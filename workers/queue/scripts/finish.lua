@@ -24,7 +24,7 @@ local function finish(id, attempt, digest, how, value, provenance, reason, delay
     if current ~= attempt or claim ~= attempt .. ' ' .. digest then return 'stale' end
     if state == how and (how == const.EXPIRED or before == value) then return 'done' end
     if how ~= 'returned' and how ~= 'apart' and how ~= 'struck' and how ~= 'retry' then return 'stale' end
-    if state == const.QUEUED then return 'queued' end
+    if state == const.QUEUED or state == const.PAUSED then return 'queued' end
     if state == const.FAILED and before == value then return dead and 'dead' or 'done' end
     return 'stale'
   end

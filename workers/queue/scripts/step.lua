@@ -13,16 +13,17 @@ if again ~= '' then
   redis.call('DEL', progress)
   add_event(id, 'progress', 'reason', again)
 end
-if done ~= '' then redis.call('HSET', key, 'progress', done) end
 if checkpoint ~= '' then
   local before = tonumber(redis.call('HGET', key, 'step') or 0)
-  redis.call('HSET', key, 'checkpoint', checkpoint)
   if tonumber(step) > before then
-    -- Who gets on is no poison: claims and strikes are counted from here.
+    -- Who gets on is no poison: claims, strikes and tries are counted from here. First of all: a Redis that is full lets
+    -- a script go on once it has deleted something.
+    redis.call('HDEL', key, 'strikes', 'retries')
     redis.call('HSET', key, 'step', step, 'advanced', attempt)
-    redis.call('HDEL', key, 'strikes')
   end
+  redis.call('HSET', key, 'checkpoint', checkpoint)
 end
+if done ~= '' then redis.call('HSET', key, 'progress', done) end
 if values ~= '' then
   -- A step that is repeated after a death has been reported before.
   local last = redis.call('XREVRANGE', progress, '+', '-', 'COUNT', 1)[1]

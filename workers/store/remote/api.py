@@ -16,6 +16,7 @@ import httpx
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import (
     CLAIM,
+    SKIP,
     ArrayOutput,
     ResultDocument,
     SentInputs,
@@ -172,15 +173,15 @@ class ApiClient:
             headers = {"Content-Length": str(file.stat().st_size), CLAIM: token}
             self._once("PUT", f"/checkpoints/{attempt}/{name}", iter(lambda: content.read(_AT_ONCE), b""), headers)
 
-    def fetch_checkpoint(self, attempt: str, name: str, file: BinaryIO, token: str) -> None:
-        """Download a checkpoint from the API into a file, for the attempt that resumes it. Raises Refused and
-        OSError."""
+    def fetch_checkpoint(self, attempt: str, name: str, file: BinaryIO, token: str, skip: int) -> None:
+        """Download a checkpoint from the API into a file, for the attempt that resumes it and has found `skip` of them
+        bad. Raises Refused and OSError."""
 
         def whole() -> None:
             file.seek(0)
             file.truncate()
             url = f"{self._url}/checkpoints/{attempt}/{name}"
-            with self._client.stream("GET", url, headers={CLAIM: token}) as answer:
+            with self._client.stream("GET", url, headers={CLAIM: token, SKIP: str(skip)}) as answer:
                 if answer.status_code != 200:
                     answer.read()
                     raise self._refusal(answer)

@@ -47,6 +47,7 @@ def _submit(chosen: argparse.Namespace) -> int:
 
     from warpdesk.client import Client, ProgressBar, Unreachable, WarpdeskError
 
+    job = None
     try:
         words = _named("-p", chosen.param, "NAME=VALUE, for example period=14")
         places = _named("-i", chosen.input, "NAME=FILE, for example close=prices.csv:Close")
@@ -78,6 +79,8 @@ def _submit(chosen: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Unreachable as error:
+        if job is not None:
+            return fail(f"{error}; the job {job.id} goes on once the service is back: GET /v1/jobs/{job.id}")
         return fail(f"{error}; is `warpdesk serve` running there? Another address is named by --url or WARPDESK_URL")
     except WarpdeskError as error:
         return fail(_refusal(error))

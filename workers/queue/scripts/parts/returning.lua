@@ -11,7 +11,8 @@ local function again(id, delay, reason, failure)
     return 'dead'
   end
   leave(id)
-  redis.call('HDEL', key, 'started_at', 'worker', 'progress', 'gpu_wait')
+  redis.call('HDEL', key, 'started_at', 'worker', 'gpu_wait')
+  if not redis.call('HGET', key, 'step') then redis.call('HDEL', key, 'progress') end
   mirror_queued_again(id)
   if redis.call('HGET', key, 'pausing') then pause(id) else enter_queue(id, true, delay, reason) end
   return 'queued'
