@@ -309,6 +309,7 @@ def test_tasks_among_other_jobs_have_the_bytes_of_an_undisturbed_run(
                 os.kill(pid, signal.SIGKILL)
 
         run.work_off(harm, size.every)
+        assert "begins again" not in run.world.log(), "each goes on from a checkpoint"
         run.facts = {"kills of workers of tasks": dict(Counter(ends))}
         run.judge("tasks")
 

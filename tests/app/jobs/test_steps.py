@@ -13,6 +13,8 @@ from tests.waiting import wait_until
 from warpdesk import Client
 from warpdesk.models import State
 from warpdesk.progress import line
+from warpdesk_server.workers.queue import keys
+from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.queue.records import Claim, Ending, Held
 from warpdesk_server.workers.store.checkpoints import checkpoint_name
 
@@ -137,6 +139,30 @@ def test_a_key_has_so_many_tasks_and_paused_ones_count(api: Live) -> None:
     assert api.http.post("/v1/jobs", json=SCALE).status_code == 202, "other jobs are none"
     ask(api, second, "cancel")
     assert api.http.post("/v1/jobs", json=CHAIN).status_code == 202
+
+
+def test_the_quota_heals_where_the_release_before_ended_a_task_in_part(api: Live) -> None:
+    """It knows nothing of the set of live tasks."""
+    jobs = [api.submit(**CHAIN), api.submit(**CHAIN)]
+    with connect(api.redis_url) as redis:
+        redis.srem(f"{keys.LIVE}local", jobs[0])
+    assert api.http.post("/v1/jobs", json=CHAIN).status_code == 202
+    assert api.http.post("/v1/jobs", json=CHAIN).status_code == 429
+
+
+def test_a_task_without_a_kernel_for_a_gpu_takes_no_such_wish(api: Live) -> None:
+    answer = api.http.post("/v1/jobs", json={**CHAIN, "backend": "gpu"})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/backend")
+
+
+def test_checkpoints_stay_as_long_as_a_record_may_run(api: Live) -> None:
+    """Also where this release cannot read it, as that of a later one."""
+    unreadable, dead, ended = (f"job_{number:032x}" for number in (1, 2, 3))
+    with connect(api.redis_url) as redis:
+        redis.hset(f"{keys.JOB}{unreadable}", mapping={"state": "dreaming"})
+        redis.hset(f"{keys.JOB}{dead}", mapping={"state": "failed", "dead": "1"})
+        redis.hset(f"{keys.JOB}{ended}", mapping={"state": "canceled"})
+    assert api.queue.may_run([unreadable, dead, ended, "job_unknown"]) == [True, True, False, False]
 
 
 def test_equal_tasks_are_computed_each_for_itself(api: Live) -> None:

@@ -487,6 +487,20 @@ def test_a_task_on_another_host_keeps_its_checkpoints_in_the_service_and_resumes
     assert np.array_equal(np.load(far.host.api.store.result(outcome.result) / "numbers.npy"), kept)
 
 
+def test_a_damaged_checkpoint_is_passed_over_on_another_host_too(far: Tasks) -> None:
+    job_id = far.submit(steps=5)
+    first = far.claim()
+    far.run(first)
+    finish(far.host.api.queue, first, how="returned")
+    file = far.host.api.settings.store_directory / "checkpoints" / job_id / "1.5"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)
+    outcome, messages = far.run(far.claim(), "1.5")
+    assert outcome.provenance.resumed_from == 4
+    assert [message.step for message in messages if message.checkpoint] == [5]
+
+
 def test_a_checkpoint_that_cannot_be_sent_is_left_out_and_the_task_goes_on(far: Tasks) -> None:
     job_id = far.submit(steps=3)
     job = far.claim()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workers.stepping import CHAIN
+from tests.workers.stepping import CHAIN, ChainParams
 from warpdesk_server.kernels.operation import Input
-from warpdesk_server.kernels.task import Stopped, Undisturbed
+from warpdesk_server.kernels.task import Stopped, Task, Undisturbed
 from warpdesk_server.workers.child import tasks
 from warpdesk_server.workers.child.checkpoint import CheckpointHead
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.pipe import Attempt, FromChild, Stepped, StopTask, receive, send
 from warpdesk_server.workers.queue import protocol
-from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest
 from warpdesk_server.workers.store.spool import SpoolStore
 
 HEAD = CheckpointHead(step=0, seconds=0.0, code="c0de", work="3456", backend="cpu")
@@ -112,6 +112,50 @@ def test_checkpoints_take_a_fiftieth_of_the_time_at_most(monkeypatch: pytest.Mon
             assert [message.checkpoint for message in kept] == [f"1.{message.step}" for message in kept]
 
 
+@pytest.mark.parametrize("step", [0, -1, 10**12, 1.5, "one"])
+def test_a_step_has_a_number(monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
+    with child(monkeypatch) as one:
+        for call in (lambda: one.context.report(step), lambda: one.context.checkpoint(step, dict)):
+            with pytest.raises(Exception, match="steps are numbered from 1 to 999999999999"):
+                call()
+        assert one.messages() == []
+
+
+def test_a_report_has_few_values_and_the_last_one_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(monkeypatch) as one:
+        for values in ({f"value_{number}": 1.0 for number in range(33)}, {"v" * 65: 1.0}):
+            with pytest.raises(Exception, match="a report has at most 32 values, of 64 letters each"):
+                one.context.report(1, **values)
+        for step in range(1, 100):
+            one.context.report(step, 1.0, loss=0.0)
+        assert sum(message.values is not None for message in one.messages()) == 1
+
+
+def test_a_task_can_see_that_it_has_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(monkeypatch) as one:
+        assert not one.context.stop
+        send(one.parent, StopTask(job="job_1"))
+        assert one.context.stop
+        assert one.context.stop
+
+
+def test_a_stop_whose_state_cannot_be_kept_is_tried_again_after_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = True
+
+    def keep(*_: Any) -> None:
+        if full:
+            raise OSError(28, "the disk is full")
+
+    with child(monkeypatch, keep) as one:
+        send(one.parent, StopTask(job="job_1"))
+        one.context.checkpoint(1, dict)
+        one.context.checkpoint(2, dict)
+        full = False
+        with pytest.raises(Stopped):
+            one.context.checkpoint(3, dict)
+        assert one.messages()[-1].checkpoint == "1.3"
+
+
 def test_a_task_that_is_told_to_stop_keeps_its_state_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     with child(monkeypatch) as one:
         one.context.checkpoint(1, dict)
@@ -172,6 +216,31 @@ def test_a_task_that_insists_on_a_gpu_has_one_or_fails(store: SpoolStore) -> Non
     on_the_cpu = outcome(store, backend="auto")
     assert (on_the_cpu.provenance.backend, on_the_cpu.provenance.fallback_reason) == ("cpu", "none here")
     assert outcome(store, backend="cpu").provenance.fallback_reason is None
+
+
+class _Stumbling(Task):
+    """The chain, but that it raises what the test says."""
+
+    def function(self) -> Any:
+        def stumble(*_: Any, **__: Any) -> dict[str, Any]:
+            raise self.params.error  # type: ignore[attr-defined]
+
+        return stumble
+
+
+@pytest.mark.parametrize("error", [EOFError("a short file"), ConnectionResetError("a peer"), KeyError("a name")])
+def test_an_error_of_the_tasks_own_is_its_failure_and_no_death(
+    store: SpoolStore, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChainParams, "error", error, raising=False)
+    stumbling = _Stumbling(**{field.name: getattr(CHAIN, field.name) for field in fields(CHAIN)})
+    failed = outcome(store, stumbling)
+    assert failed == Failed(code="operation-error", message=f"chain failed with {type(error).__name__}")
+
+
+def test_a_result_that_is_larger_than_the_task_declares_is_refused(store: SpoolStore) -> None:
+    failed = outcome(store, result_bytes=31)
+    assert failed.message == "its arrays have 32 bytes, and it declares 31"
 
 
 def test_an_unknown_task_and_wrong_params_are_the_callers(store: SpoolStore) -> None:
