@@ -2,7 +2,7 @@
 
 A task of short steps runs as a worker's child runs it, with a store on this disk that forces its files. Its state has a
 few kilobytes, as that of monte_carlo_until, or as much as a model. `share` is the part of the whole time in which the
-state was written; the goal is a fiftieth. `repeated` is what a death may cost: the seconds between two checkpoints.
+state was written; the goal is a fiftieth. What a death may cost is the time between two.
 """
 
 import tempfile
@@ -95,5 +95,5 @@ def _row(label: str, size: int) -> Row:
         count = sum(isinstance(message, Stepped) and bool(message.checkpoint) for message in messages)
     return {
         "state": label, "checkpoints": count, "ms each": round(1000 * spent / count, 1),
-        "share": round(spent / took, 5), "repeated, s at most": round(took / (count + 1), 1),
+        "share": round(spent / took, 5), "s between two": round(took / (count + 1), 1),
     }  # fmt: skip

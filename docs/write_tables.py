@@ -127,7 +127,7 @@ def shards() -> str:
 
 
 def checkpoints() -> str:
-    header = ["state", "checkpoints", "ms each", "of the time", "repeated after a death, s at most"]
+    header = ["state", "checkpoints", "ms each", "of the time", "s between two"]
     lines = [[*row[:3], f"{row[3]:.2%}", row[4]] for row in (list(each.values()) for each in result("checkpoints"))]
     return table(header, lines) + origin("checkpoints")
 
