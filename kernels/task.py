@@ -44,7 +44,8 @@ class Context(Protocol):
     def report(self, step: int, done: float | None = None, **values: float) -> None:
         """Report numbers of a step, counted from 1, such as a loss, and the fraction that is `done`.
 
-        It may be called at each step: what is too often for the queue is left out. NaN and infinities are null.
+        It may be called at each step: what is too often for the queue is left out. NaN and infinities are null. At most
+        32 values, with names of at most 64 letters.
         """
 
     def checkpoint(self, step: int, make: Callable[[], State]) -> None:

@@ -79,6 +79,8 @@ class _Context:
         now, step = time.monotonic(), _step(step)
         if len(values) > MOST_VALUES or any(len(name) > LONGEST_NAME for name in values):
             raise _Over("operation-error", f"a report has at most {MOST_VALUES} values, of {LONGEST_NAME} letters each")
+        if done is not None:
+            done = min(max(float(done), 0.0), 1.0) if math.isfinite(done) else None
         is_last = done == 1.0 and not self._is_done
         if now - self._reported_at < max(REPORT_SECONDS, self.seconds / _REPORTS) and not is_last:
             self._show_life(step, now)

@@ -131,6 +131,15 @@ def test_a_report_has_few_values_and_the_last_one_is_told_once(monkeypatch: pyte
         assert sum(message.values is not None for message in one.messages()) == 1
 
 
+@pytest.mark.parametrize(("done", "expected"), [(1.5, 1.0), (-0.1, 0.0), (math.nan, None), (math.inf, None), (0, 0.0)])
+def test_a_part_that_is_done_is_from_0_to_1(
+    monkeypatch: pytest.MonkeyPatch, done: float, expected: float | None
+) -> None:
+    with child(monkeypatch) as one:
+        one.context.report(1, done)
+        assert [message.done for message in one.messages()] == [expected]
+
+
 def test_a_task_can_see_that_it_has_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     with child(monkeypatch) as one:
         assert not one.context.stop
