@@ -87,6 +87,7 @@ ROUTES = (
     "GET /v1/arrays/{array_id}",
     "HEAD /v1/arrays/{array_id}", "DELETE /v1/arrays/{array_id}", "POST /v1/jobs", "GET /v1/jobs",
     "GET /v1/jobs/{job_id}", "DELETE /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel",
+    "POST /v1/jobs/{job_id}/pause", "POST /v1/jobs/{job_id}/resume", "GET /v1/jobs/{job_id}/progress",
     "GET /v1/jobs/{job_id}/result", "GET /v1/jobs/{job_id}/result/{output}",
     "GET /v1/jobs/{job_id}/events", "GET /v1/dead-letters", "POST /v1/dead-letters/{job_id}/rerun",
     "POST /v1/budgets", "GET /v1/budgets", "GET /v1/budgets/{budget_id}", "POST /v1/budgets/{budget_id}/close",

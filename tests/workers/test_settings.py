@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import OPERATIONS, TASKS
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.gpu.faults import NoDevice
 from warpdesk_server.workers.child import device
@@ -55,7 +55,9 @@ def test_a_cache_elsewhere_is_named_by_the_sources_too_and_once(monkeypatch: pyt
 
 
 def test_the_catalogue_is_the_one_that_is_published() -> None:
-    assert WorkerSettings().catalogue() is OPERATIONS
+    assert WorkerSettings().catalogue() == OPERATIONS
+    assert WorkerSettings().tasks() == TASKS
+    assert WorkerSettings(takes="tasks").catalogue() == {}
 
 
 def test_a_negative_grace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

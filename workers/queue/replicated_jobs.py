@@ -69,6 +69,11 @@ class ReplicatedJobs(JobQueue):
         records = super().records(job_ids)
         return records if all(map(_open, records)) else self._confirmed.records(job_ids)
 
+    def may_run(self, job_ids: Sequence[str]) -> list[bool]:
+        """Of what may not run any more checkpoints are deleted."""
+        found = super().may_run(job_ids)
+        return found if all(found) else self._confirmed.may_run(job_ids)
+
     def published_record(self, job_id: str, record: str) -> JobRecord | None:  # noqa: ARG002
         """None: what is published is not confirmed, and the job has to be read."""
         return None

@@ -111,7 +111,8 @@ class _Sentinels(Sentinel):
                 continue
             finally:
                 with suppress(RedisError, OSError):
-                    sentinel.connection_pool.disconnect()  # they are asked seldom
+                    # They are asked seldom. Another thread may be asking now, on a connection of its own.
+                    sentinel.connection_pool.disconnect(inuse_connections=False)
             if service_name in states:
                 answers.append(states[service_name])
             if len(answers) > len(sentinels) // 2:
