@@ -181,6 +181,7 @@ class Provenance(PublicProvenance):
     """
 
     batch_own: int | None = None  # of `batch_size`, jobs of the same owner; the release before wrote none
+    resumed_from: int | None = None  # of a task: the step whose checkpoint its last attempt went on from
     # The launch's share of its device, which energy and cost are for: a worker's companion may have computed too.
     device_share: float = 1.0
 

@@ -106,7 +106,6 @@ class PublicProvenance(Reply):
     energy_joules: float | None = None  # of the GPU, this job's share of its launch; None where nobody can tell
     cost_dollars: float | None = None  # the same share of the launch's seconds at the device's price, if it has one
     charge: ChargeRef | None = None  # what the release was charged to
-    resumed_from: int | None = None  # of a task: the step whose checkpoint its last attempt went on from
 
 
 class Provenance(PublicProvenance):
