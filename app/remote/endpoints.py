@@ -159,8 +159,7 @@ async def take_checkpoint(attempt: str, name: str, request: Request, caller: Wor
     most, number = record.request.checkpoint_bytes, attempts.attempt_named(attempt)[1]
     if not _CHECKPOINT.fullmatch(name) or int(name.partition(".")[0]) != number:
         raise Refusal("invalid-request", f"{name[:40]!r} is not the name of a checkpoint of this attempt")
-    if int(request.headers.get("content-length", 0)) > most:
-        raise Refusal("body-too-large", f"The task declares checkpoints of {most} bytes at most")
+    bodies.require_length(request, most)
     with storage.refused():
         services.store.require_room(2 * most)  # it is copied once
     with tempfile.TemporaryFile(dir=services.settings.store_directory) as file:

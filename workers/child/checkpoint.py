@@ -23,7 +23,6 @@ class CheckpointHead:
     seconds: float  # that all steps took, without those that were repeated
     code: str  # kernels.task.Task.code
     work: str  # digest of params, inputs and seed
-    backend: str  # "cpu" or "gpu"
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class _Context:
         """Write the task's state to the store, and report that it is there; whether it is. If not, the task goes on."""
         request, began = self.attempt.request, time.monotonic()
         self._send(Stepped(job=request.id, step=step))  # to write may take as long as a step
-        head = CheckpointHead(step, self.seconds, self.head.code, self.head.work, self.head.backend)
+        head = CheckpointHead(step, self.seconds, self.head.code, self.head.work)
         name = checkpoint_name(self.attempt.attempt, step)
         try:
             self.store.keep_checkpoint(
@@ -249,7 +249,7 @@ def _resumed(
     request = attempt.request
     described = [params.model_dump(mode="json"), request.inputs, request.seed]
     work = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
-    head = CheckpointHead(0, 0.0, task.code, work, "cpu" if device is None else "gpu")
+    head = CheckpointHead(0, 0.0, task.code, work)
     context = _Context(attempt, head, store, pipe, least_seconds, device)
     if not attempt.checkpoint:
         return context

@@ -93,7 +93,7 @@ class Endings:
             elif jobs_log.isEnabledFor(logging.INFO):
                 kind = ending.how if ending.outcome is None else ending.outcome.kind
                 jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
-            if request.task and (how == "done" or (how == "stale" and self._has_ended(request.id))):
+            if request.task and (how == "done" or (how == "stale" and not self._queue.may_run([request.id])[0])):
                 self._store.delete_checkpoints(request.id)
             self._erase_secrets(request)
         return batch
@@ -119,11 +119,6 @@ class Endings:
                     reaped.how,
                     extra=log_fields,
                 )
-
-    def _has_ended(self, job_id: str) -> bool:
-        """Whether no worker will run the job again: it was canceled, has expired, or is unknown."""
-        record = self._queue.get(job_id)
-        return record is None or (record.state.final and not record.dead)
 
     def _retried(self, ending: Ending) -> Ending:
         failed = ending.outcome

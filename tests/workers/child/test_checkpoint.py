@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as of_numpy
 
 from warpdesk_server.workers.child.checkpoint import Checkpoint, CheckpointHead, read, write
 
-HEAD = CheckpointHead(step=7, seconds=1.25, code="c0de", work="3456", backend="cpu")
+HEAD = CheckpointHead(step=7, seconds=1.25, code="c0de", work="3456")
 
 names = st.text("abcdefgh_", min_size=1, max_size=8)
 arrays = of_numpy.arrays(

@@ -23,7 +23,7 @@ from warpdesk_server.workers.queue import protocol
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest
 from warpdesk_server.workers.store.spool import SpoolStore
 
-HEAD = CheckpointHead(step=0, seconds=0.0, code="c0de", work="3456", backend="cpu")
+HEAD = CheckpointHead(step=0, seconds=0.0, code="c0de", work="3456")
 
 
 class Clock:

@@ -26,8 +26,8 @@ for _, array in ipairs(arrays) do
 end
 if #gone > 0 then return {'gone', unpack(gone)} end
 local waiting, live = redis.call('ZCARD', const.WAITING), redis.call('SCARD', const.LIVE .. owner)
-local tasks = redis.call('SCARD', const.TASKS_OF .. owner)
-if most_tasks ~= '' and tasks >= tonumber(most_tasks) then
+local tasks = most_tasks ~= '' and redis.call('SCARD', const.TASKS_OF .. owner)
+if tasks and tasks >= tonumber(most_tasks) then
   for _, task in ipairs(redis.call('SMEMBERS', const.TASKS_OF .. owner)) do  -- the release before ends tasks in part
     if redis.call('SISMEMBER', const.LIVE .. owner, task) == 0 then redis.call('SREM', const.TASKS_OF .. owner, task) end
   end
