@@ -1,11 +1,16 @@
 """The contract of an operation: its name, parameters, inputs, outputs, limits and two implementations."""
 
+import hashlib
 import importlib
+import importlib.util
 import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -329,9 +334,37 @@ class Operation(Computation):
         most = min(workers, sharding.units, int(whole / SHARD_SECONDS))
         return 1 + bisect_right(range(2, most + 1), SHARD_OVERHEAD, key=overhead)
 
+    @cached_property
+    def code(self) -> str:
+        """A digest of the operation's sources and of the service's release, by which shards of other code are told
+        apart."""
+        return digest_of_code((self.package,), ("warpdesk-server",))
+
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
         """Import and return the function that computes this operation on a backend."""
         function: Callable[..., dict[str, Any]] = getattr(
             importlib.import_module(f"{self.package}.{backend}"), self.name
         )
         return function
+
+
+def digest_of_code(packages: Iterable[str], libraries: Iterable[str] = ()) -> str:
+    """A digest of the sources of packages, and of the releases of libraries."""
+    digest = hashlib.sha256()
+    for package in packages:
+        found = importlib.util.find_spec(package)
+        for place in (found.submodule_search_locations or []) if found is not None else []:
+            folder = Path(place)
+            for file in sorted((*folder.rglob("*.py"), *folder.rglob("*.cu"), *folder.rglob("*.cuh"))):
+                digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    for name in libraries:
+        digest.update(f"{name} {release_of(name)}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def release_of(library: str) -> str | None:
+    """The release of a library that is installed here; None if it is not."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None

@@ -89,6 +89,10 @@ class Sharding:
         """The descriptions of what a shard reads of the job's inputs."""
         return {name: self.inputs[name].part(shard) if name in self.inputs else whole for name, whole in inputs.items()}
 
+    def largest(self, count: int) -> int:
+        """The bytes of the arrays that the largest of so many shards gives."""
+        return max(sum(info.nbytes for info in self.results(shard).values()) for shard in self.cut(count))
+
     def results(self, shard: Shard) -> dict[str, ArrayInfo]:
         """The descriptions of the arrays that a shard gives."""
         return {name: division.part(shard) for name, division in self.joined.items()} | dict(self.added)

@@ -4,19 +4,15 @@ An operation is a pure function that is computed again from the start. A task ke
 worker that dies, is drained or loses its machine costs the steps since the last checkpoint and no more.
 """
 
-import hashlib
 import importlib
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Protocol
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.contract import Device
-from warpdesk_server.kernels.operation import Computation
+from warpdesk_server.kernels.operation import Computation, digest_of_code, release_of
 
 State = Mapping[str, Any]  # what a checkpoint keeps: NumPy arrays, and JSON values, by name
 
@@ -102,21 +98,12 @@ class Task(Computation):
     @property
     def missing(self) -> list[str]:
         """The libraries that the task needs and this environment lacks."""
-        return [name for name in self.libraries if _version(name) is None]
+        return [name for name in self.libraries if release_of(name) is None]
 
     @cached_property
     def code(self) -> str:
         """A digest of the task's sources, and of the releases of its libraries, by which checkpoints are told apart."""
-        digest = hashlib.sha256()
-        for package in (self.package, *self.uses):
-            found = importlib.util.find_spec(package)
-            for place in (found.submodule_search_locations or []) if found is not None else []:
-                folder = Path(place)
-                for file in sorted((*folder.rglob("*.py"), *folder.rglob("*.cu"), *folder.rglob("*.cuh"))):
-                    digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-        for name in self.libraries:
-            digest.update(f"{name} {_version(name)}\0".encode())
-        return digest.hexdigest()[:16]
+        return digest_of_code((self.package, *self.uses), self.libraries)
 
     def function(self) -> Callable[..., dict[str, Any]]:
         """Import and return the function that runs this task."""
@@ -139,10 +126,3 @@ class Undisturbed:
 
     def checkpoint(self, step: int, make: Callable[[], State]) -> None:
         """Keep nothing."""
-
-
-def _version(library: str) -> str | None:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None

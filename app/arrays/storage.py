@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.store import disk
@@ -51,15 +52,27 @@ def refused() -> Iterator[None]:
         raise Refusal("storage-full", sentence, headers={"Retry-After": "60"}) from None
 
 
-def result_bytes(checked: Checked) -> int:
-    """The most disk bytes that the API reserves for a job's result: its memory beyond the inputs, and its files. Of a
-    task, what it declares, with two checkpoints that are kept and one on its way."""
+def result_bytes(checked: Checked, shards: int = 1) -> int:
+    """The most disk bytes that the API reserves for a job's result: its memory beyond the inputs, and its files, with
+    those of its shards. Of a task, what it declares, with two checkpoints that are kept and one on its way."""
     files = sum(output.kind == "array" for output in checked.operation.outputs)
     limits = checked.task_limits
     if limits is not None:
         return on_disk(limits.result_bytes) + 3 * on_disk(limits.checkpoint_bytes) + BLOCK * (files + 3)
     beyond_inputs = checked.cost.bytes - sum(info.nbytes for info in checked.infos.values())
-    return on_disk(max(0, beyond_inputs)) + BLOCK * (files + 2)
+    of_shards = shards * on_disk(shard_bytes(checked, shards))
+    return on_disk(max(0, beyond_inputs)) + BLOCK * (files + 2) + of_shards
+
+
+def shard_bytes(checked: Checked, shards: int) -> int:
+    """The most disk bytes that the arrays of one of a job's shards take in the API's store; 0 for a whole job."""
+    operation = checked.operation
+    if shards == 1 or not isinstance(operation, Operation):
+        return 0
+    sharding = operation.shards(checked.params, checked.infos)
+    assert sharding is not None  # noqa: S101 (else it is one)
+    arrays = len(sharding.joined) + len(sharding.added)
+    return sharding.largest(shards) + BLOCK * (arrays + 1)  # each has a header, and so has the file
 
 
 def ended(store: Store, record: JobRecord) -> None:

@@ -101,6 +101,7 @@ class Admission:
         self.throughput = throughput
         self.long_throughput = ThroughputEstimate(pace=LONG_PACE)
         self._long_workers = 0
+        self._idle_for_long = 0
         self._redis = connect(settings.redis_url, retry=Retry(NoBackoff(), 0), timeout=settings.redis_patience)
         self._jobs = JobQueue(self._redis)
         self._thread = anyio.CapacityLimiter(1)
@@ -267,6 +268,11 @@ class Admission:
         throughput, waiting = self._of_kind(long=job.long)
         return throughput.retry_after(waiting.ahead(job.owner, job.priority) if queued else 1)
 
+    @property
+    def idle_for_long(self) -> int:
+        """How many devices are free for another long job and its shards, in the API's view of the queue."""
+        return max(0, self._idle_for_long - self._view.long.total)
+
     def _of_kind(self, *, long: bool) -> tuple[ThroughputEstimate, WaitingJobs]:
         return (self.long_throughput, self._view.long) if long else (self.throughput, self._view.quick)
 
@@ -377,6 +383,7 @@ class Admission:
             workers = self._jobs.workers()
             self.served = frozenset(kind for worker in workers for kind in worker.kinds)
             self._long_workers = _long_workers(workers)
+            self._idle_for_long = _idle_for_long(workers)
             able = {
                 worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
             }
@@ -404,6 +411,19 @@ def _long_workers(workers: Sequence[WorkerReport]) -> int:
     takers = [worker for worker in workers if not set(LONG).isdisjoint(worker.kinds)]
     processes = {(worker.host, worker.pid) for worker in takers}
     return sum((worker.host, worker.started_by) not in processes for worker in takers)
+
+
+def _idle_for_long(workers: Sequence[WorkerReport]) -> int:
+    """On how many devices nothing is computed that takes long. The CPU of a host is one, however many workers use
+    it."""
+    takers = {_device(worker) for worker in workers if not set(LONG).isdisjoint(worker.kinds)}
+    busy = {_device(worker) for worker in workers if worker.takes in ("long", "all") and worker.state == "busy"}
+    return len(takers - busy)
+
+
+def _device(worker: WorkerReport) -> tuple[str, str]:
+    device = worker.device
+    return worker.host, "cpu" if device is None or device.backend == "cpu" else device.uuid or worker.name
 
 
 def _fault(worker: WorkerReport) -> object:

@@ -130,6 +130,7 @@ class Placement:
     _checked: Checked
     _kept: dict[str, StoredArray]  # inputs that came with it and are in the store
     _attached: str  # those that go with it into Redis, as JSON
+    _shards: int  # parts in which several workers may compute it
     _job: JobRequest
     _same: str | None  # digest under which an identical live job may answer for this one
 
@@ -201,6 +202,8 @@ class Placement:
                 raise
             return
         submission = envelope.submission
+        idle = services.admission.idle_for_long if self._is_long() else 1
+        self._shards = operations.shards(self._checked, submission.width, idle)
         if submission.deadline_s is not None and not envelope.names_budget and self._checked.task_limits is None:
             left = submission.deadline_s - (time.time() - envelope.arrived)
             services.admission.require_in_time(envelope.owner, submission.priority, left, long=self._is_long())
@@ -219,7 +222,7 @@ class Placement:
             apart = self._served("attached") and operations.may_be_attached(services, checked)
             self._kept, self._attached = {}, ""
             sizes = [] if apart else [size_of(checked.infos[name]) for name in checked.inline]
-            services.store.require(owner, storage.result_bytes(checked) + sum(sizes))
+            services.store.require(owner, storage.result_bytes(checked, self._shards) + sum(sizes))
             if apart:
                 self._attached = operations.attached(checked)
             else:
@@ -296,7 +299,7 @@ class Placement:
     def _promise(self) -> None:
         """Have the store keep the inputs of a submitted job, and room for its result."""
         with storage.refused():
-            self._services.store.promise(self._job, storage.result_bytes(self._checked))
+            self._services.store.promise(self._job, storage.result_bytes(self._checked, self._shards))
 
     def _send(self, jobs: JobQueue) -> Enqueued:
         envelope = self._envelope
@@ -377,8 +380,9 @@ class Placement:
             seed=checked.seed,
             deadline=None if deadline_s is None else envelope.arrived + deadline_s,
             timeout=settings.job_timeout if limits is None else limits.step_seconds,
+            shards=self._shards,
             task=limits is not None,
-            checkpoint_bytes=0 if limits is None else limits.checkpoint_bytes,
+            checkpoint_bytes=storage.shard_bytes(checked, self._shards) if limits is None else limits.checkpoint_bytes,
             result_bytes=0 if limits is None else limits.result_bytes,
             seconds=None if limits is None else limits.seconds,
             work=checked.cost.steps,
@@ -386,7 +390,7 @@ class Placement:
             forecast=self._forecast(),
             long=limits is None and self._is_long(),
             private=checked.operation.confidential,
-            together=operations.together(envelope.owner, checked),
+            together=operations.together(envelope.owner, checked) if self._shards == 1 else None,
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
         )

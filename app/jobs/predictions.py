@@ -32,7 +32,9 @@ class Predictions:
         request, how = record.request, record.provenance
         if record.state is not State.SUCCEEDED or how is None or how.coalesced or request.private:
             return
-        if request.forecast is None or request.work <= 0 or record.started_at is None or record.ended_at is None:
+        if request.forecast is None or request.work <= 0 or request.shards > 1:
+            return
+        if record.started_at is None or record.ended_at is None:
             return
         took = record.ended_at - record.started_at
         if took <= 0:  # a clock was set back

@@ -63,6 +63,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         queue_position=position,
         progress=record.progress,
         step=record.step,
+        shards=_shards(record),
         submitted_at=submitted_at,
         started_at=moment(started_at),
         ended_at=moment(ended_at),
@@ -74,6 +75,15 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         request_id=request.request_id,
         links=models.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
     )
+
+
+def _shards(record: JobRecord) -> models.JobShards | None:
+    count, how = record.request.shards, record.provenance
+    if count == 1:
+        return None
+    on = None if how is None else how.shards or {}  # none where a worker of the release before computed it as a whole
+    cpu, gpu = (None if on is None else on.get(backend, 0) for backend in ("cpu", "gpu"))
+    return models.JobShards(count=count, cpu=cpu, gpu=gpu)
 
 
 def provenance(record: JobRecord) -> models.Provenance | None:

@@ -1,14 +1,14 @@
 """Schemas of jobs: the submission, the job and its result, events, dead letters, and the operations on offer."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from warpdesk.models import ARRAY_ID, BackendWish, Body, DType, JobError, Priority, Reply
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
-from warpdesk_server.app.kit.schemas import WEEK
+from warpdesk_server.app.kit.schemas import WEEK, WIDEST
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
 U64_MAX = 2**64 - 1
@@ -62,6 +62,13 @@ class Submission(Body):
     inputs: dict[str, JobInput] = Field(default_factory=dict)
     backend: BackendWish = "auto"
     priority: Priority = "batch"
+    width: Annotated[
+        Literal["auto"] | Annotated[int, Field(ge=1, le=WIDEST)],
+        Field(
+            description="Parts in which several workers compute the job, with the bytes of one worker: a number, or "
+            "`auto` for as many as devices are idle, where that is quicker"
+        ),
+    ] = "auto"
     seed: Annotated[int | None, Field(ge=0, le=U64_MAX, description="For operations that draw simulation words")] = None
     deadline_s: Annotated[
         float | None,

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from warpdesk.models import Reply
 
+WIDEST = 256  # parts of a job: each takes some milliseconds beside what it computes
 WEEK = 604_800  # seconds: the longest deadline, and the longest that a result is kept
 
 

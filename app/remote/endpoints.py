@@ -40,6 +40,7 @@ from warpdesk_server.workers.queue.protocol import (
     WantedInputs,
 )
 from warpdesk_server.workers.queue.records import JobRecord
+from warpdesk_server.workers.store.checkpoints import partial_name
 
 log = logging.getLogger("warpdesk.api")
 
@@ -154,10 +155,12 @@ async def take_results(request: Request, caller: Worker, services: ServicesDep) 
 
 @router.put("/checkpoints/{attempt}/{name}")
 async def take_checkpoint(attempt: str, name: str, request: Request, caller: Worker, services: ServicesDep) -> Response:
-    """Take a checkpoint of a task from the attempt that runs it, and answer once it is kept as surely as a result."""
+    """Take a checkpoint of a task from the attempt that runs it, or the arrays of a shard, and answer once they are
+    kept as surely as a result."""
     record = await _running(services, attempt, request)
     most, number = record.request.checkpoint_bytes, attempts.attempt_named(attempt)[1]
-    if not _CHECKPOINT.fullmatch(name) or int(name.partition(".")[0]) != number:
+    own = name.startswith(f"{number}.") if (shard := record.request.shard) is None else name == partial_name(shard)
+    if not _CHECKPOINT.fullmatch(name) or not own:
         raise Refusal("invalid-request", f"{name[:40]!r} is not the name of a checkpoint of this attempt")
     bodies.require_length(request, most)
     with storage.refused():
@@ -167,27 +170,28 @@ async def take_checkpoint(attempt: str, name: str, request: Request, caller: Wor
         async for piece in request.stream():
             size += len(piece)
             if size > most:
-                raise Refusal("body-too-large", f"The task declares checkpoints of {most} bytes at most")
+                raise Refusal("body-too-large", f"The job declares {most} bytes at most")
             with services.unwritten.take(caller.id, len(piece)):
                 await anyio.to_thread.run_sync(file.write, piece)
         file.seek(0)
         await _running(services, attempt, request)  # still
         with storage.refused():
             await anyio.to_thread.run_sync(
-                services.store.keep_checkpoint, record.request.id, name, partial(shutil.copyfileobj, file), most, ""
+                services.store.keep_checkpoint, attempt, name, partial(shutil.copyfileobj, file), most, ""
             )
     return Response(status_code=204)
 
 
 @router.get("/checkpoints/{attempt}/{name}")
 async def read_checkpoint(attempt: str, name: str, request: Request, _: Worker, services: ServicesDep) -> Response:
-    """Send a checkpoint of a task to the attempt that resumes it. The header SKIP asks for another, if it is bad."""
+    """Send a checkpoint of a task to the attempt that resumes it, or the arrays of a shard to the attempt that merges
+    them. The header SKIP asks for another, if it is bad."""
     skip = {"1": 1, "2": 2}.get(request.headers.get(SKIP, ""), 0)
     record = await _running(services, attempt, request)
-    gone = Refusal("unknown-array", f"The task has no checkpoint {name[:40]!r}")
+    gone = Refusal("unknown-array", f"The job has no checkpoint {name[:40]!r}")
     if not _CHECKPOINT.fullmatch(name):
         raise gone
-    found = islice(services.store.checkpoints(record.request.id, name, record.attempt, ""), skip, None)
+    found = islice(services.store.checkpoints(record.request.job_id, name, record.attempt, ""), skip, None)
     file = await anyio.to_thread.run_sync(next, found, None)
     if file is None:
         raise gone

@@ -12,6 +12,7 @@ from warpdesk_server.kernels.catalogue import OPERATIONS as CATALOGUE
 from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
+from warpdesk_server.kernels.sharding import Division, Sharding
 from warpdesk_server.kernels.spend import BudgetId, Spend
 
 PACKAGE = "tests.workers.misbehaving"
@@ -56,6 +57,10 @@ class WhisperParams(Params):
 
 class LingerParams(Params):
     pause: str
+
+
+class PiecesParams(Params):
+    place: str = ""
 
 
 class PaidParams(WhisperParams):
@@ -166,6 +171,28 @@ _ALL = (
 )
 
 OPERATIONS = {operation.name: operation for operation in _ALL}
+
+
+def _each_alone(params: PiecesParams, inputs: Mapping[str, ArrayInfo]) -> Sharding:
+    whole = Division(inputs["values"], inner=0)
+    return Sharding(whole.whole.size, lambda _: params, inputs={"values": whole}, joined={"doubled": whole})
+
+
+# Each value is a unit; what happens to it a directory says.
+PIECES = {
+    "pieces": Operation(
+        "pieces",
+        "Twice each value, one after another.",
+        PACKAGE,
+        PiecesParams,
+        (_VALUES,),
+        (Output("doubled", "2 x"),),
+        _EXAMPLE,
+        _cost,
+        sharding=_each_alone,
+    ),
+    "double": OPERATIONS["double"],
+}
 
 WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN}
 

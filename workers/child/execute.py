@@ -19,13 +19,14 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.contract import Device, Times
 from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
-from warpdesk_server.kernels.operation import Computation, Operation
+from warpdesk_server.kernels.operation import Backend, Computation, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
 from warpdesk_server.workers.child.cost import Costs
 from warpdesk_server.workers.child.device import Probe, cpu_name
+from warpdesk_server.workers.child.partials import ShardedJob, Unusable
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.predicted_times import Job, job_of, rounded
 from warpdesk_server.workers.queue.protocol import (
@@ -35,15 +36,16 @@ from warpdesk_server.workers.queue.protocol import (
     Forecast,
     JobRequest,
     Provenance,
+    Stopped,
     Succeeded,
 )
-from warpdesk_server.workers.store.protocol import UNKNOWN_ID, WorkerStore
+from warpdesk_server.workers.store.protocol import UNKNOWN_ID, WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.execute")
 
 _BLOCKS_TOLD = 5  # of a leak
 
-Outcome = Succeeded | Failed
+Outcome = Succeeded | Failed | Stopped
 
 
 def run(
@@ -59,6 +61,7 @@ def run(
     took: Callable[[Times], None] | None = None,
     attached: Mapping[str, str] | None = None,
     gpu_wait: float | None = None,
+    tokens: Mapping[str, str] | None = None,
 ) -> list[Outcome]:
     """Compute in the child these attempts of jobs, and write their results.
 
@@ -71,8 +74,12 @@ def run(
     this thread, except where it draws private randomness. `keys` holds the noise keys of jobs that were charged, by
     their ids; whoever names a budget and has none is not computed. `took` hears what each launch on the GPU copied, and
     nothing of private jobs. `attached` holds the inputs that job records have, by the jobs' ids. `gpu_wait` is how long
-    they would have waited for a GPU, if that is why they are here. Raises DeviceLost,
-    after which this process must end. Every other failure is a value whose message holds no data.
+    they would have waited for a GPU, if that is why they are here. `tokens` are those of the attempts' claims, by the
+    attempts' names.
+
+    Of an attempt at a shard the shard's arrays are kept in the store. Of a job in shards these are merged.
+
+    Raises DeviceLost, after which this process must end. Every other failure is a value whose message holds no data.
     """
     sooner = None if gpu_wait is None else _sooner(jobs[0][0].forecast, gpu_wait)
     batch = _Batch(store, found, keep_off_gpu, costs, expect, took, sooner)
@@ -84,7 +91,8 @@ def run(
             message = f"this worker has no operation {request.operation!r}"
             outcomes[at] = Failed(code="invalid-input", message=message)
         else:
-            own = (keys or {}).get(request.id), (attached or {}).get(request.id, "")
+            token = (tokens or {}).get(result_name(request.id, attempt), "")
+            own = (keys or {}).get(request.id), (attached or {}).get(request.id, ""), token
             items.append((at, _Item(operation, request, attempt, *own)))
     alone = len(items) == 1 and items[0][1].operation.randomness != "private"
     try:
@@ -115,12 +123,18 @@ class _Item:
     attempt: int
     key: bytes | None = field(default=None, repr=False)  # of its noise, if it was charged
     attached: str = field(default="", repr=False)  # inputs that its record has
+    token: str = field(default="", repr=False)  # of its claim
     params: Params = field(default_factory=Params)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    sharded: ShardedJob | None = None  # where it is a shard of a job, or a job in shards
     outcome: Outcome | None = None
 
     def fail(self, error: Exception) -> None:
-        self.outcome = failure(self.operation, self.request, error)
+        if isinstance(error, Unusable):
+            log.warning("%s: %s", self.request.id, error, extra=about(self.request, self.attempt))
+            self.outcome = Stopped(step=0, reason=str(error))
+        else:
+            self.outcome = failure(self.operation, self.request, error)
 
     def is_like(self, other: "_Item") -> bool:
         """Whether one launch in the child can compute both.
@@ -128,7 +142,8 @@ class _Item:
         A claim should hold no others; if it does, none is computed wrongly.
         """
         return (
-            self.operation is other.operation
+            self.sharded is other.sharded
+            and self.operation is other.operation
             and self.request.backend == other.request.backend
             and self.params == other.params
             and self.inputs.keys() == other.inputs.keys()
@@ -147,6 +162,7 @@ class _Launch:
     params: Params
     inputs: Mapping[str, np.ndarray]
     parts: Callable[[dict[str, Any]], list[dict[str, Any]]]
+    function: Callable[[Backend], Callable[..., dict[str, Any]]]
 
     @property
     def operation(self) -> Operation:
@@ -172,7 +188,8 @@ class _Launch:
     def job(self) -> Job:
         """The launch as a job whose time is predicted: of the kind of its items, and as large as all of them."""
         first = self.items[0]
-        job = job_of(first.operation, first.params, {name: _info(array) for name, array in first.inputs.items()})
+        params, inputs = (first.params, first.inputs) if first.sharded is None else (self.params, self.inputs)
+        job = job_of(first.operation, params, {name: _info(array) for name, array in inputs.items()})
         return Job(job.kind, job.work * len(self.items), job.teaches)
 
 
@@ -195,6 +212,9 @@ class _Batch:
             try:
                 item.params, item.inputs = codec.decode(item.operation, item.request, self.store, cache, item.attached)
                 _require_charge(item, self.store)
+                if item.request.shards > 1:
+                    infos = {name: _info(array) for name, array in item.inputs.items()}
+                    item.sharded = ShardedJob(item.operation, item.request, item.params, infos)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
                 item.fail(error)
         decoded = [item for item in items if item.outcome is None]
@@ -203,7 +223,11 @@ class _Batch:
         else:
             for item in decoded:
                 self._attempt([item])
-        written = {item.outcome.result: item for item in decoded if isinstance(item.outcome, Succeeded)}
+        written = {
+            item.outcome.result: item
+            for item in decoded
+            if isinstance(item.outcome, Succeeded) and item.request.shard is None
+        }
         for name, unkept in self.store.finish_results(list(written)).items():
             # The outcome of an attempt that does not run any more will be refused: that is no failure. But the ledger
             # takes the first answer from whoever has it, and must not be promised one that nobody kept.
@@ -236,6 +260,9 @@ class _Batch:
 
     def _launch(self, launch: _Launch) -> None:
         """Compute items in one launch of the child, and write what came of each."""
+        if (sharded := launch.items[0].sharded) is not None and launch.items[0].request.shard is None:
+            self._merge(launch, sharded)
+            return
         operation, first = launch.operation, launch.items[0].request
         job = pick = None
         clock = time.perf_counter
@@ -266,14 +293,30 @@ class _Batch:
             times = choice.device.times()
             if self.took is not None and not first.private:
                 self.took(times)
-        provenance, now = _provenance(launch, choice, self.found, watch, times), time.time()
+        self._write(launch, outputs, _provenance(launch, choice, self.found, watch, times))
+
+    def _merge(self, launch: _Launch, sharded: ShardedJob) -> None:
+        """Merge in the child the arrays of a job's shards, which workers have kept in the store."""
+        item, watch = launch.items[0], _Watch(time.perf_counter)
+        watch.began = watch.clock()
+        outputs = sharded.merged(self.store, item.attempt, item.token)
+        watch.ended = watch.clock()
+        self._write(launch, outputs, _provenance(launch, Choice("cpu"), self.found, watch, None))
+
+    def _write(self, launch: _Launch, outputs: dict[str, Any], provenance: Provenance) -> None:
+        """Write what the child computed for each item of a launch, and give the items their outcomes."""
+        operation, now = launch.operation, time.time()
         of_owner = Counter(item.request.owner for item in launch.items)
         for item, own in zip(launch.items, launch.parts(outputs), strict=True):
-            sizes = [array.nbytes for array in own.values() if isinstance(array, np.ndarray)]
+            arrays = {name: array for name, array in own.items() if isinstance(array, np.ndarray)}
+            size = sum(array.nbytes for array in arrays.values())
             try:
-                self.store.require_room(sum(sizes))
-                directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
-                codec.encode(operation, item.request, own, directory, self.store, now)
+                self.store.require_room(size)
+                if item.request.shard is None or item.sharded is None:
+                    directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
+                    codec.encode(operation, item.request, own, directory, self.store, now)
+                else:
+                    item.sharded.keep(self.store, item.attempt, item.token, arrays)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
                 item.fail(error)
                 continue
@@ -285,9 +328,14 @@ class _Batch:
                 "batch_own": of_owner[item.request.owner],
             }
             digest = None if item.key is None else codec.digest(operation, own)
-            size = sum(sizes) + sum(array.nbytes for array in item.inputs.values())
-            how = provenance.model_copy(update=of_item)
-            item.outcome = Succeeded(result=directory.name, provenance=how, digest=digest, bytes=size)
+            read = item.inputs if item.request.shard is None else launch.inputs
+            size += sum(array.nbytes for array in read.values())
+            item.outcome = Succeeded(
+                result=result_name(item.request.id, item.attempt),
+                provenance=provenance.model_copy(update=of_item),
+                digest=digest,
+                bytes=size,
+            )
 
 
 def _sooner(forecast: Forecast | None, wait: float) -> str:
@@ -326,10 +374,14 @@ def _described(array: np.ndarray) -> tuple[DType, tuple[int, ...]]:
 def _launch_of(items: Sequence[_Item]) -> _Launch | None:
     """One launch in the child for jobs that are alike; None where they have to run one after another."""
     first = items[0]
-    if len(items) == 1:
-        return _Launch(items, first.params, first.inputs, lambda outputs: [outputs])
-    joint = first.operation.join(first.params, [item.inputs for item in items])
-    return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts)
+    function = first.operation.implementation
+    if len(items) > 1:
+        joint = first.operation.join(first.params, [item.inputs for item in items])
+        return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts, function)
+    params, inputs, sharded = first.params, first.inputs, first.sharded
+    if sharded is not None and first.request.shard is not None:
+        params, inputs, function = sharded.like, sharded.parts(inputs), sharded.function
+    return _Launch(items, params, inputs, lambda outputs: [outputs], function)
 
 
 def failure(operation: Computation, request: JobRequest, error: Exception) -> Failed:
@@ -379,7 +431,7 @@ class _Watch:
 
 
 def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
-    compute, params = launch.operation.implementation(choice.backend), launch.params
+    compute, params = launch.function(choice.backend), launch.params
     arguments = launch.arguments()
     if choice.device is None:
         watch.began = watch.clock()

@@ -173,6 +173,7 @@ class _Child:
                     launches.append,
                     {job.request.id: job.attached for job in work.jobs if job.attached},
                     work.gpu_wait,
+                    tokens,
                 )
             )
         self._example_due = True

@@ -26,7 +26,7 @@ from warpdesk_server.workers.process import available_memory
 from warpdesk_server.workers.queue import protocol
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
 from warpdesk_server.workers.store.checkpoints import checkpoint_name
-from warpdesk_server.workers.store.protocol import WorkerStore
+from warpdesk_server.workers.store.protocol import WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.task")
 
@@ -111,7 +111,7 @@ class _Context:
         name = checkpoint_name(self.attempt.attempt, step)
         try:
             self.store.keep_checkpoint(
-                request.id,
+                result_name(request.id, self.attempt.attempt),
                 name,
                 lambda file: checkpoint.write(file, Checkpoint(head, state)),
                 request.checkpoint_bytes,

@@ -68,7 +68,7 @@ class Endings:
         for ending in endings:
             # Of what was charged it may be the one answer: that the ledger did not say so does not mean it did not take
             # it, and a Redis that lost its memory gives an attempt's number to another. The sweep deletes it in time.
-            if not ending.succeeded and ending.job.request.charge is None:
+            if not ending.succeeded and ending.job.request.charge is None and ending.job.request.shard is None:
                 self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt), ending.job.token)
         if not endings and then is None:
             return None
@@ -78,6 +78,9 @@ class Endings:
             note_endings(self._tally, accepted, at, followed, transfers)
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
+            if request.shard is not None:  # what is left of it ends with its job
+                self._note_shard(ending, how)
+                continue
             if how == "stale":
                 if request.charge is None:  # else the next attempt may be told to take it
                     self._store.delete_result(result_name(request.id, attempt), ending.job.token)
@@ -93,7 +96,7 @@ class Endings:
             elif jobs_log.isEnabledFor(logging.INFO):
                 kind = ending.how if ending.outcome is None else ending.outcome.kind
                 jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
-            if request.task and (how == "done" or (how == "stale" and not self._queue.may_run([request.id])[0])):
+            if request.keeps_files and (how == "done" or (how == "stale" and not self._queue.may_run([request.id])[0])):
                 self._store.delete_checkpoints(request.id)
             self._erase_secrets(request)
         return batch
@@ -108,7 +111,7 @@ class Endings:
                 self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
             if reaped.how != "queued":
                 self._erase_secrets(reaped.request)
-            if reaped.request.task and reaped.how == "gone":
+            if reaped.request.keeps_files and reaped.how == "gone":
                 self._store.delete_checkpoints(reaped.request.id)
             if reaped.how != "gone":
                 log_fields = about(reaped.request, reaped.attempt)
@@ -122,6 +125,8 @@ class Endings:
 
     def _retried(self, ending: Ending) -> Ending:
         failed = ending.outcome
+        if ending.job.request.shard is not None:
+            return ending
         if not isinstance(failed, Failed) or failed.code not in _MAY_PASS or not self._retry_delays:
             return ending
         delays = self._retry_delays
@@ -130,6 +135,13 @@ class Endings:
         elif ending.job.request.task:
             delays = (*delays, *_TASK_DELAYS)
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
+
+    def _note_shard(self, ending: Ending, how: str) -> None:
+        """Log the end of an attempt at a shard that did not compute it."""
+        if how != "done":
+            request, attempt = ending.job.request, ending.job.attempt
+            why = ending.outcome.message if isinstance(ending.outcome, Failed) else ending.reason or "it is not wanted"
+            log.warning("%s attempt %d: %s", request.id, attempt, why, extra=about(request, attempt))
 
     def _erase_secrets(self, request: JobRequest) -> None:
         """Delete the secret inputs of a job that the worker ended, if no live job reads them.

@@ -38,6 +38,7 @@ class Launch:
     overdue: set[Held] = field(default_factory=set)  # those of them whose deadline passed
     asked_to_stop: bool = False  # a task: the child was told
     alive_at: float = 0.0  # of a task: when the child last said something of a step
+    began: float | None = None  # of a job in shards: when its attempt began, by whose length it is limited
 
     @property
     def live(self) -> list[Held]:
@@ -67,7 +68,7 @@ class Launch:
         if example_ends is not None:
             until, end = example_ends, LaunchEnd.STUCK
         else:
-            began = max(self.since, self.alive_at)
+            began = max(self.since, self.alive_at) if self.began is None else self.began
             until, end = began + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
             if self.gone:
                 unwanted_since = max(self.since, min(self.gone.values()))

@@ -30,6 +30,7 @@ from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
 from warpdesk_server.workers.parent.launch import STOPPED, Launch, LaunchEnd, given_back
+from warpdesk_server.workers.parent.lead import LOOK_SECONDS, Lead
 from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StopRequested
 from warpdesk_server.workers.parent.rq_presence import RqPresence
 from warpdesk_server.workers.parent.sparing import gpu_workers
@@ -40,8 +41,8 @@ from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import BELL, handed_key
-from warpdesk_server.workers.queue.protocol import Kind
-from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held
+from warpdesk_server.workers.queue.protocol import Kind, Stopped, Succeeded
+from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held, Stale
 from warpdesk_server.workers.queue.replicated_jobs import ReplicatedJobs
 from warpdesk_server.workers.queue.reports import WorkerReport, WorkerState
 from warpdesk_server.workers.settings import WorkerSettings
@@ -220,8 +221,13 @@ class Worker:
             self._end([given_back(job, why) for job in self._held])
 
     def _end(self, endings: Sequence[Ending]) -> None:
-        self._endings.end(endings, self.name)
+        self._endings.end(self._with_shards(endings), self.name)
         self._let_go([ending.job for ending in endings])
+
+    def _with_shards(self, endings: Sequence[Ending]) -> list[Ending]:
+        """These endings of the worker's jobs, and that of the shard that it computes of one of them."""
+        ended = {ending.job for ending in endings}
+        return [*endings, *(given_back(job) for job in self._held if job not in ended)]
 
     def _run(self, batch: Batch) -> Batch | None:
         """Run jobs that the worker has claimed; returns the jobs that were claimed in the same step that ended them."""
@@ -240,15 +246,70 @@ class Worker:
             self._let_go([*ended], batch)
             if not batch.jobs:
                 return None
+        if batch.jobs[0].request.shards > 1 and batch.jobs[0].request.shard is None:
+            return self._lead(batch.jobs[0])
         launch = self._start(batch.jobs, keys)
+        answer = self._compute(launch)
+        return None if answer is None else self._commit(launch, answer, batch.reason)
+
+    def _compute(self, launch: Launch) -> Answer | None:
+        """The child's answer to a launch; None if the worker had to end it, and its jobs' attempts with it."""
         self._busy.begin()
         end = self._watch(launch)
         share = self._busy.end()
-        if isinstance(end, Answer):
-            self._supervisor.answered(launch.work, end)
-            return self._commit(launch, self._supervisor.costed(launch.work, end, launch.since, share), batch.reason)
-        self._conclude(launch, end)
-        return None
+        if not isinstance(end, Answer):
+            self._conclude(launch, end)
+            return None
+        self._supervisor.answered(launch.work, end)
+        return self._supervisor.costed(launch.work, end, launch.since, share)
+
+    def _lead(self, job: Held) -> Batch | None:
+        """Compute shards of a job that the worker has claimed, while others may too, and merge all."""
+        lead = Lead()
+        while True:
+            try:
+                found = self._jobs.claim_shard(self._claim(), job, lead.patience, again=lead.again)
+            except Stale:
+                self._end([given_back(job)])
+                return None
+            lead.again = False
+            if found is None:
+                if not self._wait_for_shards(job, lead):
+                    return None
+                continue
+            work = found.jobs if isinstance(found, Batch) else (job,)
+            self._held = tuple({job, *work})
+            launch = self._start(work, {}, of=job, began=lead.began)
+            answer = self._compute(launch)
+            if answer is None:
+                return None
+            (outcome,) = answer.outcomes
+            if isinstance(found, list):
+                if not isinstance(outcome, Stopped) or lead.merged:
+                    return self._commit(launch, lead.answered(answer, found), "full")
+                lead.again = lead.merged = True
+            elif isinstance(outcome, Succeeded):
+                self._endings.end([Ending(work[0], outcome)], self.name, transfers=answer.transfers)
+                lead.computed(time.monotonic() - launch.since)
+            else:
+                return self._commit(launch, answer, "full")
+            self._held = (job,)
+            if self._stop.requested:
+                self.release(STOPPED)
+                return None
+
+    def _wait_for_shards(self, job: Held, lead: Lead) -> bool:
+        """Wait a moment for the workers that compute the last shards of a job; False if the job's attempt is over."""
+        now = time.monotonic()
+        waits = Launch(self._supervisor.assignment((job,), {}), (job,), now, began=lead.began)
+        waits.leave_out(self._revoked, now)
+        until, end = waits.limit(self._stop.ends_at)
+        if self._stop.requested or waits.gone or (end is not None and until <= now):
+            why = STOPPED if self._stop.requested else "it was waiting for its last shards"
+            self._end(waits.killed(end or LaunchEnd.CANCELED, why))
+            return False
+        self._wake.wait([], LOOK_SECONDS)
+        return True
 
     def _with_company(self, batch: Batch) -> Batch:
         """Have the worker wait for more jobs of the same key, as long as their operation wants to."""
@@ -270,10 +331,16 @@ class Worker:
                 return batch
         return Batch(batch.jobs, "waited")
 
-    def _start(self, jobs: tuple[Held, ...], keys: Mapping[str, bytes]) -> Launch:
-        """Hand the worker's jobs to its child, with the keys of their noise."""
+    def _start(
+        self, jobs: tuple[Held, ...], keys: Mapping[str, bytes], of: Held | None = None, began: float | None = None
+    ) -> Launch:
+        """Hand the worker's jobs to its child, with the keys of their noise.
+
+        `of` is the job whose attempt it is, if they are a shard of a job that this worker has; it `began` then.
+        """
         self._kill_wanted = False
-        launch = Launch(self._supervisor.assignment(jobs, keys), jobs, time.monotonic())
+        work = self._supervisor.assignment(jobs, keys)
+        launch = Launch(work, jobs if of is None else (of,), time.monotonic(), began=began)
         self._rq.state = "busy"  # as the claim wrote it
         try:
             send(self._child.pipe, launch.work)
@@ -421,7 +488,7 @@ class Worker:
         self._wake.wake()
 
     def stop_job(self, job_id: str) -> None:
-        named = [job for job in self._held if job.request.id == job_id]
+        named = [job for job in self._held if job.request.job_id == job_id]
         self._stopped_in_rq.update(named)
         self.revoke(named)
 
@@ -460,6 +527,8 @@ class Worker:
                         self._supervisor.deaths = 0  # the next child need not wait
                     self._heartbeat.step(launch.jobs[0], message)
                 elif isinstance(message, Progressed):
+                    if launch.work.first.shards > 1:
+                        continue  # such a job's progress is by shards
                     self._heartbeat.progress(message.job, launch.jobs[0].attempt, message.done)
                 elif isinstance(message, Lost):
                     return LaunchEnd.DIED
@@ -488,6 +557,7 @@ class Worker:
         endings = launch.answered(
             answer, reason, lambda outcome: self._supervisor.kept_off(launch.work, answer, outcome)
         )
+        endings = self._with_shards(endings)
         batch = self._endings.end(endings, self.name, then=then, transfers=answer.transfers)
         self._let_go(launch.jobs, batch)
         return batch
@@ -530,7 +600,7 @@ class Worker:
         fields = logs.about(first, attempt)
         log.warning("%s attempt %d: %s, the child was killed", first.id, attempt, end.value, extra=fields)
         for job in self._stopped_in_rq.intersection(launch.gone).difference(launch.overdue):
-            self._jobs.cancel(job.id, by_worker=True)  # unchanged, unless RQ's command stopped it
+            self._jobs.cancel(job.request.job_id, by_worker=True)  # unchanged, unless RQ's command stopped it
         self._end(launch.killed(end, why))
         if end is not LaunchEnd.RELEASED:
             self._supervisor.respawn(why, fault=False)

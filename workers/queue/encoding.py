@@ -15,6 +15,7 @@ from warpdesk_server.workers.queue.records import (
     Finish,
     Finished,
     Follower,
+    Held,
     JobRecord,
 )
 
@@ -24,6 +25,11 @@ def claim_arguments(claim: Claim) -> tuple[Any, ...]:
         *(claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS), " ".join(claim.kinds), utcformat(now())),
         *(int(claim.waits), claim.only, claim.items, claim.bytes, " ".join(claim.gpus)),
     )
+
+
+def shard_arguments(claim: Claim, job: Held, patience: float, again: bool) -> tuple[Any, ...]:
+    own = claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS)
+    return *own, *job.fence, job.request.shards, int(again), repr(patience)
 
 
 def ending_arguments(ending: Ending) -> tuple[Any, ...]:

@@ -22,9 +22,9 @@ from rq.utils import now, utcformat
 from warpdesk.models import State
 from warpdesk_server.workers.queue import keys, scripts, sentinel
 from warpdesk_server.workers.queue.counts import Tally, numbers
-from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, texts
+from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, shard_arguments, texts
 from warpdesk_server.workers.queue.lua import digest_of
-from warpdesk_server.workers.queue.protocol import TASK, Failed, JobRequest
+from warpdesk_server.workers.queue.protocol import TASK, Failed, JobRequest, Provenance
 from warpdesk_server.workers.queue.records import (
     GIVEN_UP,
     LEASE_SECONDS,
@@ -43,6 +43,7 @@ from warpdesk_server.workers.queue.records import (
     QuotaReached,
     Reaped,
     Renewed,
+    Stale,
     TasksReached,
 )
 from warpdesk_server.workers.queue.reports import WorkerReport
@@ -232,6 +233,25 @@ class JobQueue(QueueView):
         """Claim in Redis jobs that run together. None when there are none. The same claim again has the same answer."""
         return self._batch(self._eval(scripts.CLAIM, *claim_arguments(claim)), claim)
 
+    def claim_shard(
+        self, claim: Claim, job: Held, patience: float, *, again: bool = False
+    ) -> Batch | list[Provenance] | None:
+        """Claim in Redis a shard of a job for the worker that holds the job.
+
+        None while other workers compute all that are left, which each may for `patience` seconds; the provenance of
+        each shard once all are done. With `again` all are computed again. Raises Stale where the job is not this
+        worker's any more.
+        """
+        how, *answer = self._eval(scripts.CLAIM_SHARD, *shard_arguments(claim, job, patience, again))
+        match how:
+            case b"shard":
+                return self._batch(answer, claim)
+            case b"wait":
+                return None
+            case b"done":
+                return [Provenance.model_validate_json(each) for each in answer]
+        raise Stale(job)
+
     def leave(self, claim: Claim) -> Batch | None:
         """End in Redis the wait of a claim that found nothing, and answer what it was handed meanwhile, if anything."""
         return self._batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
@@ -357,10 +377,11 @@ class JobQueue(QueueView):
         held, odd = list[Held](), list[tuple[str | int, ...]]()
         for job in jobs:
             (job_id, text, mac), (attempt, strikes, submitted, started, *more) = texts(job[:3]), job[3:]
-            request = self._signed.request(job_id, text, mac)
+            request = self._signed.request(job_id.partition(":")[0], text, mac)
             if request is None:
                 odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
                 continue
+            request = request.of_shard(job_id)
             times = float(submitted or nan), float(started or nan)
             if request.task:  # how long it waits and runs says nothing of other jobs
                 times = nan, nan

@@ -97,16 +97,37 @@ class JobRequest(Message):
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
     task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
-    checkpoint_bytes: int = 0  # of a task: the most that a checkpoint may take
+    checkpoint_bytes: int = 0  # the most that a checkpoint of a task, or the arrays of a shard, may take on the disk
     result_bytes: int = 0  # of a task: the most that the arrays of its result may take
     seconds: float | None = None  # of a task: the most that all its steps may take together
     forecast: Forecast | None = None  # None where no worker has a GPU
+    shards: int = 1  # parts in which several workers may compute it (`kernels.sharding`)
     long: bool = False  # takes long, and a worker that also takes long jobs is there: `app.jobs.admission`
     private: bool = False  # has private random words, which its times would leak, or secret inputs, which are not kept
     together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
     charge: ChargeRef | None = None  # of a release that a budget pays for
     request_id: str | None = None  # of the HTTP request that made it
+
+    @property
+    def shard(self) -> int | None:
+        """The number of the shard that this is the request of; None for a job. Its id is "<job>:<number>"."""
+        number = self.id.partition(":")[2]
+        return int(number) if number else None
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether attempts of the queued job keep files in the store before it is done."""
+        return self.task or self.shards > 1
+
+    @property
+    def job_id(self) -> str:
+        """The id of the queued job that this is the request of, or of a shard."""
+        return self.id.partition(":")[0]
+
+    def of_shard(self, shard_id: str) -> "JobRequest":
+        """The request of a shard of the queued job."""
+        return self.model_copy(update={"id": shard_id})
 
     @property
     def lane(self) -> str:
@@ -181,6 +202,7 @@ class Provenance(PublicProvenance):
     """
 
     batch_own: int | None = None  # of `batch_size`, jobs of the same owner; the release before wrote none
+    shards: dict[str, int] | None = None  # of a job in shards: how many were computed on each backend
     resumed_from: int | None = None  # of a task: the step whose checkpoint its last attempt went on from
     # The launch's share of its device, which energy and cost are for: a worker's companion may have computed too.
     device_share: float = 1.0
@@ -229,8 +251,8 @@ class AttachedInput(Message):
 
 
 class Stopped(Message):
-    """The outcome of a task's attempt that stopped after a step, whose state is in a checkpoint; or that could not
-    begin here, for the `reason`."""
+    """The outcome of an attempt that is not over: a task's that stopped after a step, whose state is in a checkpoint,
+    or that could not begin here, for the `reason`; or of a job in shards, of which one has to be computed again."""
 
     kind: Literal["stopped"] = "stopped"
     step: int

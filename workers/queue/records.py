@@ -59,6 +59,13 @@ class TasksReached(Exception):
         self.live = live
 
 
+class Stale(Exception):
+    """Raised for an attempt that is not the one that runs any more: its worker has lost the job."""
+
+    def __init__(self, job: "Held") -> None:
+        super().__init__(f"{job.id} attempt {job.attempt} does not run any more")
+
+
 class KeyReused(Exception):
     """Raised on enqueueing if the idempotency key belongs to a job of a different request."""
 

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import Event, JobRequest
+from warpdesk_server.workers.queue.protocol import Event, JobRequest, Provenance
 from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Enqueued, Finished, Held, JobRecord, Reaped
 from warpdesk_server.workers.queue.replication import Replicated
 
@@ -95,6 +95,11 @@ class ReplicatedJobs(JobQueue):
     def claim(self, claim: Claim) -> Batch | None:
         """The same claim again has the same answer: one that found something is made again with confirmation."""
         return None if super().claim(claim) is None else self._confirmed.claim(claim)
+
+    def claim_shard(
+        self, claim: Claim, job: Held, patience: float, *, again: bool = False
+    ) -> Batch | list[Provenance] | None:
+        return self._confirmed.claim_shard(claim, job, patience, again=again)
 
     def handed(self, claim: Claim, message: bytes) -> Batch | None:  # noqa: ARG002 (it is not confirmed)
         return self._confirmed.claim(claim)

@@ -76,16 +76,30 @@ class QueueView:
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
     def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The job records as they are in Redis, with `closed`, which no worker can undo."""
+        """The job records as they are in Redis, with `closed`, which no worker can undo.
+
+        Of a shard it is the job's record, with the shard's id, and with the attempt at the shard.
+        """
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.time()
             for job_id in job_ids:
-                pipe.hgetall(keys.job_key(job_id))
-                pipe.exists(f"{keys.CLOSED}{job_id}")
+                whole = job_id.partition(":")[0]
+                pipe.hgetall(keys.job_key(whole))
+                pipe.exists(f"{keys.CLOSED}{whole}")
+                pipe.hmget(keys.job_key(job_id), "state", "attempt", "claim")
             (seconds, microseconds), *found = pipe.execute()
         now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
-        for job_id, fields, closed in zip(job_ids, found[::2], found[1::2], strict=True):
-            record = self._signed.record(job_id, text_fields(fields))
+        for job_id, given, closed, attempt in zip(job_ids, found[::3], found[1::3], found[2::3], strict=True):
+            whole, of_shard, _ = job_id.partition(":")
+            fields = text_fields(given)
+            if fields and of_shard:
+                state, number, claim = attempt
+                fields |= text_fields(
+                    {b"state": state or b"queued", b"attempt": number or b"0", b"claim": claim or b""}
+                )
+            record = self._signed.record(whole, fields)
+            if record is not None and of_shard:
+                record = replace(record, request=record.request.of_shard(job_id))
             if record is not None and (closed or (record.request.deadline or inf) <= now):
                 record = replace(record, closed=True)
             records.append(record)
@@ -183,7 +197,8 @@ class QueueView:
         kinds = (*LONG, *OF_TASKS)
         with self._redis.pipeline(transaction=False) as pipe:
             for kind in kinds:
-                pipe.exists(*(f"{keys.RING}{priority}-{kind}" for priority in PRIORITIES))
+                lanes = [f"{priority}-{kind}" for priority in PRIORITIES]
+                pipe.exists(*(f"{keys.RING}{of}{lane}" for lane in lanes for of in ("", "shards:")))
             return frozenset(kind for kind, some in zip(kinds, pipe.execute(), strict=True) if some)
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:

@@ -1,7 +1,8 @@
-"""Checkpoints of tasks in a store: one file for each, which is whole and on the disk before anybody hears of it.
+"""What jobs keep in a store before they are done: checkpoints of tasks, and partial results of shards.
 
-A checkpoint's name is "<attempt>.<step>". The job's record in Redis names the latest one, which only the attempt that
-runs can change: what a worker writes that has lost its claim is not read.
+Each is one file, which is whole and on the disk before anybody hears of it. A checkpoint's name is "<attempt>.<step>".
+The job's record in Redis names the latest one, which only the attempt that runs can change: what a worker writes that
+has lost its claim is not read. A shard's file is "<number>.1", whoever computed it: its bytes are the same.
 """
 
 import errno
@@ -10,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,22 +29,27 @@ def checkpoint_name(attempt: int, step: int) -> str:
     return f"{attempt}.{step}"
 
 
+def partial_name(number: int) -> str:
+    """The name of the file with the arrays of a job's shard of that number."""
+    return f"{number}.1"
+
+
 class CheckpointFiles:
-    """The checkpoints in a store's directory: a folder for each job."""
+    """The checkpoints and partial results in a store's directory: a folder for each job."""
 
     def __init__(self, root: Path, *, forced: bool) -> None:
         self._root, self._forced = root, forced
         root.mkdir(mode=0o700, exist_ok=True)
 
-    def keep(self, job_id: str, name: str, write: Write, most: int) -> None:
+    def keep(self, job_id: str, name: str, write: Write, most: int, *, of_shard: bool = False) -> None:
         """Store what `write` writes as a job's checkpoint. Of the others the latest is kept, and no more.
 
-        Two, because Redis may not have heard of this one yet. Raises OSError, with EFBIG if it has more than `most`
-        bytes.
+        Two, because Redis may not have heard of this one yet. The arrays of shards all stay. Raises OSError, with EFBIG
+        if it has more than `most` bytes.
         """
         place, folder = _place(name), self._root / job_id
         folder.mkdir(mode=0o700, exist_ok=True)
-        for left in folder.glob("*.part"):  # by a process that was killed
+        for left in [] if of_shard else folder.glob("*.part"):  # by a process that was killed
             unlink(left)
         unfinished = folder / f"{secrets.token_hex(8)}.part"
         try:
@@ -53,10 +59,10 @@ class CheckpointFiles:
             unlink(unfinished)
         if self._forced:
             force(folder, self._root)
-        for older in [other for other in self._places(job_id) if other != place][1:]:
+        for older in [] if of_shard else [other for other in self._places(job_id) if other != place][1:]:
             unlink(folder / checkpoint_name(*older))
 
-    def open(self, job_id: str, name: str) -> Iterator[BinaryIO]:
+    def open(self, job_id: str, name: str) -> Generator[BinaryIO]:
         """The stored checkpoint of that name, and then the others, the latest first.
 
         They are for whoever finds it damaged or gone. A later one may be there too: its attempt could not tell Redis.

@@ -1,7 +1,7 @@
 """The interfaces of a store: arrays of owners, and results of attempts."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from warpdesk_server.workers.store.npy_writer import Scratch
 from warpdesk_server.workers.store.rows import Rows
 
 UNKNOWN_ID = "blake3:" + "0" * 64  # the id of an array whose real id only another host can compute
-_RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
+_ATTEMPT = re.compile(r"[A-Za-z0-9_-]{1,128}(:[0-9]{1,4})?\.[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,14 @@ class WorkerStore(Protocol):
         """Delete an attempt's result from the store. A store behind the API deletes it if `token` is its claim's, and
         else sweeps it later."""
 
-    def keep_checkpoint(self, job_id: str, name: str, write: Write, most: int, token: str) -> None:
-        """Store what `write` writes as a checkpoint of a task (`workers.store.checkpoints`), on the disk before this
-        returns. Raises OSError, with EFBIG if it has more than `most` bytes, and with ESTALE if `token` is not that of
-        the claim of the attempt that runs, where the store can tell."""
+    def keep_checkpoint(self, attempt: str, name: str, write: Write, most: int, token: str) -> None:
+        """Store what `write` writes as a checkpoint of an attempt, or as the arrays of a shard from an attempt at it
+        (`workers.store.checkpoints`), on the disk before this returns.
 
-    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:
+        Raises OSError, with EFBIG if it has more than `most` bytes, and with ESTALE if `token` is not that of the claim
+        of the attempt that runs, where the store can tell."""
+
+    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Generator[BinaryIO]:
         """The stored checkpoint of that name, for the attempt that resumes it, and then others as far as they are
         there: for whoever finds the first damaged or gone."""
 
@@ -222,8 +224,9 @@ def result_name(job_id: str, attempt: int) -> str:
 
 
 def attempt_of(name: str) -> tuple[str, int]:
-    """The job id and the attempt number in the name of a stored result. Raises ValueError for anything else."""
-    if not _RESULT_NAME.fullmatch(name):
+    """The id of a job, or of a shard of one, and the attempt number in the name of an attempt, which is that of its
+    stored result. Raises ValueError for anything else."""
+    if not _ATTEMPT.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a result")
     job_id, _, attempt = name.rpartition(".")
     return job_id, int(attempt)

@@ -9,7 +9,7 @@ root/                       0700
                             or at the time that is written in it, whichever is later
   uploads/                  arrays on their way in
   ahead/                    directories made for results that are yet to come
-  checkpoints/<job>/        <attempt>.<step>: the state of a task after a step
+  checkpoints/<job>/        <attempt>.<step>: the state of a task after a step; <number>.1: the arrays of a shard
   rows/                     matrices whose rows arrive one by one
   usage/                    how many bytes each owner stores: usage.py
   results/<job>.<attempt>/  result.json and one .npy file per array output
@@ -21,7 +21,7 @@ import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -85,11 +85,12 @@ class SpoolStore(ArrayFiles):
         """A MAC of a job's record: a digest of its text under a key of the store's secret that has no other use."""
         return self._keys.mac_of(text)
 
-    def keep_checkpoint(self, job_id: str, name: str, write: Write, most: int, token: str) -> None:  # noqa: ARG002
+    def keep_checkpoint(self, attempt: str, name: str, write: Write, most: int, token: str) -> None:  # noqa: ARG002
         self.require_room(most)
-        self._checkpoints.keep(job_id, name, write, most)
+        job_id, of_shard, _ = attempt_of(attempt)[0].partition(":")
+        self._checkpoints.keep(job_id, name, write, most, of_shard=bool(of_shard))
 
-    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:  # noqa: ARG002
+    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Generator[BinaryIO]:  # noqa: ARG002
         return self._checkpoints.open(job_id, name)
 
     def delete_checkpoints(self, job_id: str) -> None:

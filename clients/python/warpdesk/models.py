@@ -119,6 +119,14 @@ class Provenance(PublicProvenance):
     ] = None
 
 
+class JobShards(Reply):
+    """The parts of a job that several workers compute, with the bytes of one worker."""
+
+    count: int
+    cpu: Annotated[int | None, Field(description="Once the job succeeded: those that were computed on CPUs")]
+    gpu: Annotated[int | None, Field(description="The same on GPUs")]
+
+
 class Links(Reply):
     self: str
     result: str
@@ -162,6 +170,7 @@ class JobDescription(Reply):
     queue_position: Annotated[int | None, Field(description="The key's jobs ahead of it; null once it is not queued")]
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
     step: Annotated[int | None, Field(description="Of a task: the last step whose state is in a checkpoint")] = None
+    shards: Annotated[JobShards | None, Field(description="null if one worker computes it")] = None
     submitted_at: datetime
     started_at: Annotated[datetime | None, Field(description="Not told of `private` operations")]
     ended_at: Annotated[datetime | None, Field(description="Of `private` operations rounded up to the second")]

@@ -41,7 +41,9 @@ def ask(api: Live, job_id: str, what: str, method: str = "POST") -> tuple[int, d
 def keep(api: Live, held: Held, step: int) -> None:
     """Keep a checkpoint as a worker does."""
     name = checkpoint_name(held.attempt, step)
-    api.store.keep_checkpoint(held.id, name, lambda file: file.write(b"state") and None, 100, held.token)
+    api.store.keep_checkpoint(
+        f"{held.id}.{held.attempt}", name, lambda file: file.write(b"state") and None, 100, held.token
+    )
     assert api.queue.step(held, step, checkpoint=name)
 
 

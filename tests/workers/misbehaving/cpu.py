@@ -67,6 +67,20 @@ def die(params: Any) -> dict[str, Any]:
     return {"survived": True}
 
 
+def pieces(params: Any, values: np.ndarray) -> dict[str, Any]:
+    """Note of each value that it was begun here, wait while a file says so, and die if one says so."""
+    for value in values.astype(int) if params.place else ():
+        place = Path(params.place)
+        (place / f"begun.{value}.{os.getpid()}").touch()
+        while (place / f"hold.{value}").exists():
+            time.sleep(0.005)
+        kill = place / f"kill.{value}"
+        if kill.exists():
+            kill.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"doubled": values * 2}
+
+
 def whisper(params: Any, secret: np.ndarray, key: bytes) -> dict[str, Any]:
     """Add noise from the key, leave the key for the test to look for, then wait at the gate."""
     noise = np.frombuffer(key, np.uint64).astype(np.int64) >> 32

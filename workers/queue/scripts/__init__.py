@@ -6,6 +6,7 @@
                  └─finish (given back), reap (its worker is gone)
     cancel: queued, running or paused ─▶ canceled        reap: queued or paused past its deadline ─▶ expired
     pause: queued ─▶ paused, running ─finish─▶ paused (tasks alone)        resume: paused ─▶ queued
+    claim, finish and reap of a shard: open ──▶ running ──▶ succeeded, while its job runs
     rerun: a dead letter (failed, struck or claimed too often) ─▶ queued
 
 Each script is a file beside this one, which says what it takes and answers. What several share is in `parts`.
@@ -22,6 +23,7 @@ from warpdesk_server.workers.queue.scripts.assembly import assemble
 
 ENQUEUE = assemble("enqueue")
 CLAIM = assemble("claim")
+CLAIM_SHARD = assemble("claim_shard")
 LEAVE = assemble("leave")
 RENEW = assemble("renew")
 FINISH = assemble("finish")
@@ -48,6 +50,7 @@ MAY = assemble("may")
 
 # All of them: what an API process loads into a Redis that was restarted.
 SCRIPTS = (
-    ENQUEUE, CLAIM, LEAVE, RENEW, FINISH, REAP, EXPIRE_IF_OVERDUE, PROGRESS, POSITION, WAITING_BY_OWNER, QUEUES, CANCEL,
-    STEP, PAUSE, RESUME, CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, SIGN, COUNT, LAUNCHES, TAKE_SLOT, LEAVE_SLOT, MAY,
+    ENQUEUE, CLAIM, CLAIM_SHARD, LEAVE, RENEW, FINISH, REAP, EXPIRE_IF_OVERDUE, PROGRESS, POSITION, WAITING_BY_OWNER,
+    QUEUES, CANCEL, STEP, PAUSE, RESUME, CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, SIGN, COUNT, LAUNCHES, TAKE_SLOT,
+    LEAVE_SLOT, MAY,
 )  # fmt: skip

@@ -11,11 +11,13 @@
 -- Answer: 'done', 'queued', 'dead' or 'stale' of each, the time, then {queue, state, submission, start} of each job
 --   that one of these was computed for.
 --@include returning
+--@include shards
 
 local worker, idle = ARGV[1], ARGV[2]
 local answer, busy, good, bad = {}, 0, 0, 0
 
 local function finish(id, attempt, digest, how, value, provenance, reason, delays)
+  if shard_of(id) then return finish_shard(id, attempt, digest, how, provenance) end
   local key = const.JOB .. id
   local field = how == const.SUCCEEDED and 'result' or 'error'
   if not runs(id, attempt, digest) then

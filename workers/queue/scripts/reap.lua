@@ -3,6 +3,7 @@
 --   job that is given up, the most jobs to end, then the names of dead workers.
 -- Answer: {id, request, its MAC, attempt, 'queued' | 'dead' | 'gone'} of each job that was taken or has expired.
 --@include returning
+--@include shards
 
 local jumped, longest, failure, most = ARGV[2] == '1', tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local dead, ended, at = {}, {}, now()
@@ -17,7 +18,12 @@ for place = #leases - 1, 1, -2 do  -- as finish does
   if ends > at + longest then  -- it began before the clock was set back
     redis.call('ZADD', const.LEASES, 'XX', seconds(at + longest), id)
   end
-  if state ~= const.RUNNING or not lane then
+  if shard_of(id) and state == const.RUNNING then
+    if late or dead[worker] then
+      count('leases_expired_total')
+      reopen(id)
+    end
+  elseif state ~= const.RUNNING or not lane then
     redis.call('ZREM', const.LEASES, id)  -- Redis lost the record, or another release wrote it: it must not stop us
   elseif #ended < most and (late or dead[worker]) then
     local why = dead[worker] and 'its worker is gone' or 'its worker did not renew its claim'

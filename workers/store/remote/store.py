@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -160,12 +160,12 @@ class RemoteStore:
 
     # Checkpoints.
 
-    def keep_checkpoint(self, job_id: str, name: str, write: Write, most: int, token: str) -> None:
+    def keep_checkpoint(self, attempt: str, name: str, write: Write, most: int, token: str) -> None:
         """Send a checkpoint to the API, once: a task that cannot keep one goes on. Raises OSError, as others do."""
-        file = self._own_run() / f"{job_id}.{name}.checkpoint"
+        file = self._own_run() / f"{attempt}.checkpoint"
         try:
             write_file(file, write, most, forced=False)
-            self._api.send_checkpoint(result_name(job_id, int(name.partition(".")[0])), name, file, token)
+            self._api.send_checkpoint(attempt, name, file, token)
         except ApiAway as error:
             raise OSError(errno.EHOSTUNREACH, str(error)) from None
         except Refused as refusal:
@@ -174,7 +174,7 @@ class RemoteStore:
         finally:
             file.unlink(missing_ok=True)
 
-    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Iterator[BinaryIO]:
+    def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Generator[BinaryIO]:
         """The checkpoint of that name, and then others that the API has. Waits for the API as long as it takes."""
         with tempfile.TemporaryFile(dir=self._own_run()) as file, suppress(Refused):
             for skip in range(3):

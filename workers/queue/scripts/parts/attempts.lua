@@ -15,9 +15,20 @@ local function claims(id)
   return tonumber(attempt) - math.max(tonumber(forgiven or 0), tonumber(advanced or 0))
 end
 
--- End the attempt that runs: its lease, and what RQ shows of it.
+-- Forget that a job was cut into shards, and so whoever computes one.
+local function forget_shards(id)
+  for number = 0, tonumber(get(id, 'shards') or 0) - 1 do
+    redis.call('DEL', const.JOB .. id .. ':' .. number)
+    redis.call('ZREM', const.LEASES, id .. ':' .. number)
+  end
+  redis.call('DEL', const.JOB .. id .. ':open')
+  redis.call('HDEL', const.JOB .. id, 'shards', 'shards_done')
+end
+
+-- End the attempt that runs: its lease, and what RQ shows of it. Its shards stay for the next one.
 local function leave(id)
   local lane, owner = get(id, 'lane', 'owner')
   redis.call('ZREM', const.LEASES, id)
+  redis.call('ZREM', const.RING .. 'shards:' .. lane, id)
   mirror_ended(id, lane, owner)
 end

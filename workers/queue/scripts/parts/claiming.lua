@@ -8,9 +8,15 @@
 --@include kinds
 --@include attempts
 --@include sparing
+--@include shards
 
 -- An attempt, as a claim answers it. The times of a dead letter that was run again are not counted.
 local function claimed(id, attempt)
+  local job = shard_of(id)
+  if job then
+    local request, mac, attached = get(job, 'request', 'mac', 'attached')
+    return {id, request or '', mac or '', attempt, 0, '', '', attached or nil}
+  end
   local request, mac, strikes, submitted, started, forgiven, attached, checkpoint, gpu_wait = get(id, 'request', 'mac',
     'strikes', 'submitted_at', 'started_at', 'forgiven', 'attached', 'checkpoint', 'gpu_wait')
   if forgiven then submitted, started = '', '' end
@@ -39,11 +45,21 @@ local function ring_for_others(kinds)
   for kind in string.gmatch(kinds, '%S+') do
     local left = false
     for _, priority in ipairs(const.PRIORITIES) do
-      if redis.call('EXISTS', const.RING .. lane_of(priority, kind)) == 1 then left = true end
+      local lane = lane_of(priority, kind)
+      if redis.call('EXISTS', const.RING .. lane, const.RING .. 'shards:' .. lane) > 0 then left = true end
     end
     if not left then redis.call('DEL', const.BELL .. kind)
     elseif redis.call('EXISTS', const.BELL .. kind) == 0 then redis.call('RPUSH', const.BELL .. kind, 1) end
   end
+end
+
+-- Claim a shard, and answer it as a batch.
+local function claim_shard(wish, job, number)
+  local id, attempt = take_shard(job, number, wish.worker, wish.process, wish.token, wish.lease)
+  local latest = {token = wish.token, reason = 'full', ids = {id}, attempts = {tostring(attempt)}}
+  redis.call('HSET', const.CLAIMS, wish.worker, cjson.encode(latest))
+  if redis.call('EXISTS', const.RQ_WORKER .. wish.worker) == 1 then mirror_busy(wish.worker, job) end
+  return {'full', seconds(now()), claimed(id, attempt)}
 end
 
 -- What CLAIM answers, by its arguments' names.
@@ -200,8 +216,12 @@ local function claim(wish, rq_now)
       mirror_busy(worker, ids[1])
     end
   end
+  if #batch == 0 and only == '' then
+    local job, number = shard_to_help(kinds)
+    if job then answer = claim_shard(wish, job, number) end
+  end
   ring_for_others(kinds)
-  if #batch == 0 then
+  if #batch == 0 and #answer == 2 then
     if redis.call('HGET', const.RQ_WORKER .. worker, 'state') == 'busy' then mirror_idle(worker) end
     return {}
   end

@@ -27,3 +27,13 @@ local function add_event(id, name, field, value, more)
   end
   redis.call('PUBLISH', const.EVENTS, text)
 end
+
+-- Note how much of a job is done, also of those that it computes for.
+local function note_progress(id, done)
+  local all = redis.call('SMEMBERS', const.FOLLOWERS .. id)
+  table.insert(all, 1, id)
+  for _, each in ipairs(all) do
+    redis.call('HSET', const.JOB .. each, 'progress', done)
+    add_event(each, 'progress', 'progress', tonumber(done))
+  end
+end

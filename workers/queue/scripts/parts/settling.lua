@@ -32,6 +32,7 @@ local function settle_one(id, state, dead)
   local before, lane, owner, result_ttl, private, operation, failure = get(id, 'state', 'lane', 'owner', 'result_ttl',
     'private', 'operation', 'error')
   count_ending(lane, operation or 'other', state, dead, failure)
+  if get(id, 'shards') then forget_shards(id) end
   if before == const.RUNNING then
     leave(id)
   else

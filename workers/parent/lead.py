@@ -1,0 +1,72 @@
+"""The lead of a job in shards: the worker that has claimed the job, computes shards of it, and merges all.
+
+Other workers claim shards of it from the same queue, each with a lease and a fence of its own. The lead claims the next
+one whenever it is free, so a job is done even if nobody helps, and a shard that takes another worker too long is
+claimed from that worker. Whatever becomes of a helper costs its shard. What the lead's own attempt comes to, a death
+included, is what the job's attempt comes to; the shards that are done by then stay.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum
+
+from warpdesk_server.workers.pipe import Answer
+from warpdesk_server.workers.queue.protocol import Failed, Provenance, Stopped, Succeeded
+
+LOOK_SECONDS = 0.02  # how often the lead asks whether the last shards are done, while others compute them
+# How long another worker may compute a shard, by how long those took that the lead has computed.
+_PATIENCE_TIMES, _LEAST_PATIENCE, _UNKNOWN_PATIENCE = 2.0, 1.0, 30.0
+
+
+class Lead:
+    """The times of a job in shards, as its lead measures them."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        # A shard was not to be read when all were to be merged: all are to be computed again, and were.
+        self.again = self.merged = False
+        self._took: list[float] = []
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which the lead lets another worker compute a shard."""
+        if not self._took:
+            return _UNKNOWN_PATIENCE
+        return max(_LEAST_PATIENCE, _PATIENCE_TIMES * max(self._took))
+
+    def computed(self, seconds: float) -> None:
+        """Note how long a shard took the lead."""
+        self._took.append(seconds)
+
+    def answered(self, answer: Answer, shards: Sequence[Provenance]) -> Answer:
+        """The child's answer to the merge, as that of the whole job."""
+        (outcome,) = answer.outcomes
+        if isinstance(outcome, Stopped):
+            outcome = Failed(code="operation-error", message=f"its shards cannot be merged: {outcome.reason}")
+        elif isinstance(outcome, Succeeded):
+            outcome = outcome.model_copy(update={"provenance": of_all(outcome.provenance, shards)})
+        return answer.model_copy(update={"outcomes": (outcome,)})
+
+
+def of_all(merge: Provenance, shards: Sequence[Provenance]) -> Provenance:
+    """The provenance of a job in shards: of the backend that computed most of them, with the times of all together."""
+    backends = Counter(shard.backend for shard in shards)
+    (most, _), *_ = backends.most_common()
+    first = next(shard for shard in shards if shard.backend == most)
+    own = ("device", "device_uuid", "fallback_reason", "backend_reason")
+    summed = ("copy_seconds", "kernel_seconds", "compute_seconds", "energy_joules", "cost_dollars")
+    parts = [*shards, merge]
+    return merge.model_copy(
+        update={
+            "backend": most,
+            "shards": dict(backends),
+            **{name: getattr(first, name) for name in own},
+            **{name: _sum([getattr(part, name) for part in parts]) for name in summed},
+        }
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return fsum(given) if given else None

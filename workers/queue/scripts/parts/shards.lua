@@ -1,0 +1,104 @@
+-- Shards of a job that runs: each is a record of its own, "<job>:<number>", with the claim of whoever computes it.
+--@include clock
+--@include records
+--@include attempts
+--@include lanes
+--@include events
+
+-- The job of a shard and its number; nil for a job.
+local function shard_of(id)
+  return string.match(id, '^(.+):(%d+)$')
+end
+
+local function open_key(job)
+  return const.JOB .. job .. ':open'
+end
+
+-- Whether workers beside the one that has the job may take some of its shards: by score 0. Those of score 1 ended an
+-- attempt before, and are left to that one, whose attempts count as the job's.
+local function offer(job)
+  local state, lane = get(job, 'state', 'lane')
+  local ring = const.RING .. 'shards:' .. lane
+  local open = redis.call('ZRANGEBYSCORE', open_key(job), 0, 0, 'LIMIT', 0, 1)
+  if state == const.RUNNING and #open > 0 then
+    redis.call('ZADD', ring, 'NX', seconds(now()), job)
+    ring_bell(lane)
+  else
+    redis.call('ZREM', ring, job)
+  end
+end
+
+-- Cut a job that has just begun into shards, or into another number of them.
+local function cut(job, number_of)
+  forget_shards(job)
+  redis.call('HSET', const.JOB .. job, 'shards', number_of)
+  for number = 0, number_of - 1 do redis.call('ZADD', open_key(job), 0, string.format('%04d', number)) end
+  redis.call('EXPIRE', open_key(job), const.CLOSED_SECONDS)
+end
+
+-- Have a worker compute a shard.
+local function take_shard(job, number, worker, process, token, lease)
+  local id, at = job .. ':' .. tonumber(number), now()
+  local key, on_gpu, number_of = const.JOB .. id, get(job, 'on_gpu', 'shards')
+  redis.call('ZREM', open_key(job), number)
+  local attempt = redis.call('HINCRBY', key, 'attempt', 1)
+  redis.call('HSET', key, 'state', const.RUNNING, 'claim', attempt .. ' ' .. token, 'worker', worker, 'process', process,
+    'started_at', seconds(at))
+  if on_gpu then redis.call('HSET', key, 'on_gpu', tonumber(on_gpu) / tonumber(number_of)) end
+  redis.call('EXPIRE', key, const.CLOSED_SECONDS)  -- the release before does not delete it with its job
+  redis.call('ZADD', const.LEASES, seconds(at + tonumber(lease)), id)
+  offer(job)
+  return id, attempt
+end
+
+-- The attempt at a shard is over, and another may begin; `alone`: only by the worker that has the job.
+local function reopen(id, alone)
+  local job, number = shard_of(id)
+  redis.call('ZREM', const.LEASES, id)
+  redis.call('HSET', const.JOB .. id, 'state', const.QUEUED)
+  local attempt = tonumber(get(id, 'attempt'))
+  redis.call('ZADD', open_key(job), (alone or attempt >= const.MAX_STRIKES) and 1 or 0, string.format('%04d', number))
+  offer(job)
+end
+
+local function complete(id, provenance)
+  local job = shard_of(id)
+  redis.call('ZREM', const.LEASES, id)
+  redis.call('HSET', const.JOB .. id, 'state', const.SUCCEEDED, 'provenance', provenance)
+  local done, number_of = redis.call('HINCRBY', const.JOB .. job, 'shards_done', 1), get(job, 'shards')
+  note_progress(job, string.format('%.4f', done / number_of))
+end
+
+-- End an attempt at a shard, as FINISH answers it.
+local function finish_shard(id, attempt, digest, how, provenance)
+  if runs(id, attempt, digest) then
+    if how == const.SUCCEEDED then
+      complete(id, provenance)
+      return 'done'
+    end
+    reopen(id, how ~= 'returned')
+    return 'queued'
+  end
+  local state, claim = get(id, 'state', 'claim')
+  if claim ~= attempt .. ' ' .. digest then return 'stale' end
+  if state == const.SUCCEEDED and how == const.SUCCEEDED then return 'done' end  -- again, after a lost reply
+  return state == const.QUEUED and how ~= const.SUCCEEDED and 'queued' or 'stale'
+end
+
+-- A shard of a job that others compute too, for a worker that finds nothing in the queue: of each priority of that job
+-- which was helped the longest ago.
+local function shard_to_help(kinds)
+  for _, priority in ipairs(const.PRIORITIES) do
+    for kind in string.gmatch(kinds, '%S+') do
+      local ring = const.RING .. 'shards:' .. lane_of(priority, kind)
+      for _, job in ipairs(redis.call('ZRANGE', ring, 0, const.OWNERS - 1)) do
+        local open = redis.call('ZRANGEBYSCORE', open_key(job), 0, 0, 'LIMIT', 0, 1)
+        if #open > 0 and get(job, 'state') == const.RUNNING then
+          redis.call('ZADD', ring, seconds(now()), job)
+          return job, open[1]
+        end
+        redis.call('ZREM', ring, job)
+      end
+    end
+  end
+end
