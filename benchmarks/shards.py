@@ -1,172 +1,114 @@
-"""Benchmark of a job in shards: two processes that share it beside one, and what a cut costs one process.
+"""Benchmark of one job on two workers: the same job whole and in shards, over HTTP.
 
-Each process has one thread. As workers do, the two of them read the inputs from mapped files and write what they
-compute to files, which a third process merges. One process computes the whole job, and then all shards one after
-another. Beside the time on the clock, its median, there is the least time of the processors, of which a busy machine
-takes less away: of two processes that of the slower, and the merge.
+Each worker has one thread, and takes every kind of job. Widths take turns. Times are from a job's start to its end, as
+the service tells them. With one worker a cut shows what it costs where it helps nobody.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
-from itertools import count
-from multiprocessing import get_context
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numba
 import numpy as np
+from redis import Redis
 
+from warpdesk.calls import Shards
+from warpdesk.client import Client
+from warpdesk_server.benchmarks.processes import api, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
-from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.sharding import Shard, Sharding
-from warpdesk_server.kernels.shards import compute, merge, parts
+from warpdesk_server.workers.queue.jobs import JobQueue
 
-REPEATS = 9
-SHARDS = (2, 16)
-# Two processes should be so many times as quick as one, and shards in one process take so much longer than the job.
+REPEATS = 7
+# Two workers should be so many times as quick as one, and a cut that helps nobody take so much longer than the job.
 TIMES, OVERHEAD = 1.8, 0.03
+SETTINGS = {"WARPDESK_DEVICE": "cpu", "WARPDESK_TAKES": "all", "NUMBA_NUM_THREADS": "1"}
 
-_ASIAN = {
-    "payoff": "asian_arithmetic",
-    "option": "call",
-    "spot": 100.0,
-    "strike": 100.0,
-    "volatility": 0.2,
-    "maturity": 1.0,
-}
-# The first has 10^8 path steps, and goals.
+WIDTHS: dict[int, Sequence[Shards]] = {1: (1, 2, 16), 2: (1, 2, 4, "auto")}  # by the number of workers
+
+_ASIAN: dict[str, Any] = {
+    "payoff": "asian_arithmetic", "option": "call", "spot": 100.0, "strike": 100.0, "volatility": 0.2, "maturity": 1.0,
+    "steps": 250,
+}  # fmt: skip
+# The first has 10^8 path steps, and the first goal.
 JOBS: tuple[tuple[str, str, dict[str, Any], dict[str, tuple[int, ...]]], ...] = (
-    ("Asian call, 400,000 x 250", "monte_carlo", {**_ASIAN, "paths": 400_000, "steps": 250}, {}),
-    ("2,000 x 2,000 by 2,000 x 2,000", "matmul", {"algorithm": "kernel"}, {"a": (2_000,) * 2, "b": (2_000,) * 2}),
+    ("Asian call, 400,000 x 250", "monte_carlo", {**_ASIAN, "paths": 400_000}, {}),
+    ("Asian call, 4,000,000 x 250", "monte_carlo", {**_ASIAN, "paths": 4_000_000}, {}),
+    ("2,500 x 2,500 by 2,500 x 2,500", "matmul", {"algorithm": "kernel"}, {"a": (2_500,) * 2, "b": (2_500,) * 2}),
     ("median of 200 bars, 500 x 5,000", "rolling_quantile", {"period": 200, "percent": 50.0}, {"close": (500, 5_000)}),
-    ("EMA of 20 bars, 2,000 x 5,000", "ema", {"period": 20}, {"prices": (2_000, 5_000)}),
 )  # fmt: skip
 
 
-class _Job:
-    """A job whose inputs are files of a folder; each process makes its own."""
-
-    def __init__(self, folder: Path, number: int) -> None:
-        self.label, name, params, shapes = JOBS[number]
-        self._folder = folder
-        self._operation = OPERATIONS[name]
-        self._params = self._operation.params.model_validate(params, strict=False)
-        self._inputs = {each: np.load(folder / f"{number}-{each}.npy", mmap_mode="r") for each in shapes}
-        self._options = {"seed": 1} if self._operation.randomness == "seed" else {}
-        sharding = self._operation.shards(
-            self._params, {each: ArrayInfo("float64", shape) for each, shape in shapes.items()}
-        )
-        assert sharding is not None
-        self.sharding: Sharding = sharding
-
-    def whole(self) -> dict[str, Any]:
-        return self._operation.implementation("cpu")(self._params, **self._inputs, **self._options)
-
-    def result(self, shard: Shard) -> dict[str, Any]:
-        given = parts(self.sharding, shard, self._inputs)
-        return compute(self._operation, "cpu", self._params, self.sharding, shard, given, **self._options)
-
-    def in_shards(self, shards: int) -> dict[str, Any]:
-        """The answer of this process alone, in so many shards."""
-        results = ((shard, self.result(shard)) for shard in self.sharding.cut(shards))
-        return merge(self._operation, self._params, self.sharding, results)
-
-    def keep(self, shard: Shard, to: str) -> None:
-        """Write the arrays of a shard to files."""
-        for name, array in self.result(shard).items():
-            np.save(self._folder / f"{to}-{name}.npy", array)
-
-    def kept(self, shards: Sequence[tuple[Shard, str]]) -> dict[str, Any]:
-        """The answer, from files."""
-        results = (
-            (shard, {name: np.load(self._folder / f"{at}-{name}.npy", mmap_mode="r") for name in names})
-            for shard, at in shards
-            if (names := self.sharding.results(shard))
-        )
-        return merge(self._operation, self._params, self.sharding, results)
-
-
 def main() -> int:
-    numba.set_num_threads(1)
-    with (
-        tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as folder,
-        ProcessPoolExecutor(2, get_context("spawn"), numba.set_num_threads, (1,)) as processes,
-    ):
-        _write_inputs(Path(folder))
-        rows = [_measure(_Job(Path(folder), number), Path(folder), number, processes) for number in range(len(JOBS))]
+    rows = list[Row]()
+    with ExitStack() as stack:
+        url = stack.enter_context(redis())
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpdesk-bench-")))
+        client = Client(stack.enter_context(api(url, home)), timeout=300)
+        queue, inputs = JobQueue(Redis.from_url(url)), _upload(client)
+        for workers, widths in WIDTHS.items():
+            stack.enter_context(worker(url, home, SETTINGS))
+            _await(queue, workers)
+            for number in range(len(JOBS)):
+                rows += _measure(client, number, inputs[number], workers, widths)
     show("shards", rows)
-    first = rows[0]
-    reached = (
-        first["times, processors"] >= TIMES and max(first[f"{count} shards, more"] for count in SHARDS) <= OVERHEAD
-    )
+    found = {(row["job"], row["workers"], row["width"]): row["times"] for row in rows}
+    reached = found[JOBS[0][0], 2, "2"] >= TIMES and found[JOBS[1][0], 1, "2"] >= 1 - OVERHEAD
     return int(not reached or not all(row["same bytes"] for row in rows))
 
 
-def _write_inputs(folder: Path) -> None:
-    random = np.random.default_rng(1)
-    for number, (_, name, _, shapes) in enumerate(JOBS):
-        for each, shape in shapes.items():
-            values = random.normal(0, 0.01, shape)
-            np.save(folder / f"{number}-{each}.npy", values if name == "matmul" else 100 * np.exp(values.cumsum(1)))
+def _upload(client: Client) -> list[dict[str, Any]]:
+    """The inputs of each job, in the service."""
+    random, found = np.random.default_rng(1), list[dict[str, Any]]()
+    for _, operation, _, shapes in JOBS:
+        values = {name: random.normal(0, 0.01, shape) for name, shape in shapes.items()}
+        if operation != "matmul":
+            values = {name: 100 * np.exp(each.cumsum(1)) for name, each in values.items()}
+        found.append({name: client.upload(each) for name, each in values.items()})
+    return found
 
 
-def _measure(job: _Job, folder: Path, number: int, processes: ProcessPoolExecutor) -> Row:
-    """Time the job in one process and in two, and in shards, in turns; each once before."""
-    numbers = count()
-
-    def shared() -> tuple[dict[str, Any], float]:
-        """The answer of two processes, and the processor time of the slower of them."""
-        halves = [(shard, f"{number}-{next(numbers)}") for shard in job.sharding.cut(2)]
-        taken = [processes.submit(_of_process, folder, number, shard, to) for shard, to in halves]
-        slower = max(each.result() for each in taken)
-        return job.kept(halves), slower
-
-    ways: dict[str, Callable[[], Any]] = {"whole": lambda: (job.whole(), 0.0), "two": shared}
-    ways |= {f"{shards}": partial(lambda shards: (job.in_shards(shards), 0.0), shards) for shards in SHARDS}
-    clock: dict[str, list[float]] = {way: [] for way in ways}
-    processor: dict[str, list[float]] = {way: [] for way in ways}
-    answer, same = job.whole(), True
-    for repeat in range(REPEATS + 2):  # two more, in which each of both processes compiles
-        for way in ways if repeat % 2 else reversed(ways):
-            began, worked = time.perf_counter(), time.process_time()
-            found, elsewhere = ways[way]()
-            took = time.perf_counter() - began, time.process_time() - worked + elsewhere
-            if repeat > 1:
-                clock[way].append(took[0])
-                processor[way].append(took[1])
-            same &= _as_bytes(found) == _as_bytes(answer)
-    on_clock = {way: median(seconds) for way, seconds in clock.items()}
-    of_processors = {way: min(seconds) for way, seconds in processor.items()}
-    return {
-        "job": job.label,
-        "one process, ms": on_clock["whole"] * 1e3,
-        "two, ms": on_clock["two"] * 1e3,
-        "times": on_clock["whole"] / on_clock["two"],
-        "times, processors": of_processors["whole"] / of_processors["two"],
-        **{f"{shards} shards, more": of_processors[f"{shards}"] / of_processors["whole"] - 1 for shards in SHARDS},
-        "same bytes": same,
-    }
+def _measure(client: Client, number: int, inputs: dict[str, Any], workers: int, widths: Sequence[Shards]) -> list[Row]:
+    """Time a job with each of these widths, in turns; each once before."""
+    label, operation, params, _ = JOBS[number]
+    took: dict[Shards, list[float]] = {width: [] for width in widths}
+    shards: dict[Shards, int] = {}
+    answers = set()
+    seed = 1 if operation == "monte_carlo" else None
+    for repeat in range(REPEATS + 1):
+        for width in widths if repeat % 2 else list(reversed(widths)):
+            answer = client.run(operation, shards=width, timeout=600, params=params, seed=seed, **inputs)
+            job = client.job(answer.job.id)
+            assert job.started_at is not None
+            assert job.ended_at is not None
+            answers.add(str([np.asarray(value).tobytes() for value in answer.values()]))
+            shards[width] = 1 if job.shards is None else job.shards.count
+            if repeat:
+                took[width].append((job.ended_at - job.started_at).total_seconds())
+    whole = median(took[1])
+    return [
+        {
+            "job": label,
+            "workers": workers,
+            "width": str(width),
+            "shards": shards[width],
+            "ms": median(seconds) * 1e3,
+            "times": whole / median(seconds),
+            "same bytes": len(answers) == 1,
+        }
+        for width, seconds in took.items()
+    ]
 
 
-@cache
-def _job(folder: Path, number: int) -> _Job:
-    return _Job(folder, number)
-
-
-def _of_process(folder: Path, number: int, shard: Shard, to: str) -> float:
-    """Compute and keep a shard in this process; returns the processor time that it took."""
-    worked = time.process_time()
-    _job(folder, number).keep(shard, to)
-    return time.process_time() - worked
-
-
-def _as_bytes(answer: dict[str, Any]) -> list[Any]:
-    return [value.tobytes() if isinstance(value, np.ndarray) else value for value in answer.values()]
+def _await(queue: JobQueue, count: int, patience: float = 300.0) -> None:
+    """Wait until so many workers are ready and have compiled everything."""
+    until = time.monotonic() + patience
+    while sum(report.able for report in queue.workers()) < count:
+        if time.monotonic() > until:
+            raise SystemExit(f"fewer than {count} workers are ready after {patience:.0f} s")
+        time.sleep(0.2)
 
 
 if __name__ == "__main__":

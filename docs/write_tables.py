@@ -117,13 +117,8 @@ def beside() -> str:
 
 
 def shards() -> str:
-    values = [list(row.values())[:-1] for row in result("shards")]
-    lines = [[*row[:5], *(f"{longer:.1%}" for longer in row[5:])] for row in values]
-    header = [
-        *("job", "one process, ms", "two, ms", "times as quick", "by processor time"),
-        *("2 shards in one process, longer", "16 shards, longer"),
-    ]
-    return table(header, lines) + origin("shards")
+    header = ["job", "workers", "width", "shards", "ms", "times as quick as whole"]
+    return table(header, [list(row.values())[:-1] for row in result("shards")]) + origin("shards")
 
 
 def checkpoints() -> str:

@@ -8,7 +8,7 @@ at most 0.2 s old. The exact limits are checked again where the job is enqueued,
 import asyncio
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -408,22 +408,30 @@ class Admission:
 
 def _long_workers(workers: Sequence[WorkerReport]) -> int:
     """How many long jobs are computed at a time, once every companion of a worker runs."""
+    return len(_takers_of_long_jobs(workers))
+
+
+def _takers_of_long_jobs(workers: Sequence[WorkerReport]) -> list[WorkerReport]:
+    """The workers that take long jobs. Of one and its companion it is the first, or the only one that reports."""
     takers = [worker for worker in workers if not set(LONG).isdisjoint(worker.kinds)]
     processes = {(worker.host, worker.pid) for worker in takers}
-    return sum((worker.host, worker.started_by) not in processes for worker in takers)
+    return [worker for worker in takers if (worker.host, worker.started_by) not in processes]
 
 
 def _idle_for_long(workers: Sequence[WorkerReport]) -> int:
-    """On how many devices nothing is computed that takes long. The CPU of a host is one, however many workers use
-    it."""
-    takers = {_device(worker) for worker in workers if not set(LONG).isdisjoint(worker.kinds)}
-    busy = {_device(worker) for worker in workers if worker.takes in ("long", "all") and worker.state == "busy"}
-    return len(takers - busy)
-
-
-def _device(worker: WorkerReport) -> tuple[str, str]:
-    device = worker.device
-    return worker.host, "cpu" if device is None or device.backend == "cpu" else device.uuid or worker.name
+    """How many workers could compute something long side by side now, each on a GPU of its own, or on CPU cores that
+    no other one of them takes."""
+    busy = [worker for worker in workers if worker.takes in ("long", "all") and worker.state == "busy"]
+    places = {(worker.host, process) for worker in busy for process in (worker.pid, worker.started_by)}
+    gpus, shares = 0, defaultdict[str, list[float]](list)
+    for worker in _takers_of_long_jobs(workers):
+        if (worker.host, worker.pid) in places or worker.device is None:
+            continue
+        if worker.device.backend == "gpu":
+            gpus += 1
+        else:
+            shares[worker.host].append(worker.cpu_share)
+    return gpus + sum(min(len(parts), max(1, round(1 / max(parts)))) for parts in shares.values())
 
 
 def _fault(worker: WorkerReport) -> object:

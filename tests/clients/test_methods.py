@@ -87,6 +87,20 @@ def test_a_method_gives_what_run_gives(client: Client, service: Service) -> None
     assert client.sum([1.0, 2.0, 3.5])["sum"] == 6.5
 
 
+def test_a_job_may_be_cut_for_several_workers(client: Client) -> None:
+    """The option is `shards`, since operations have a parameter `width`."""
+    _, _, closes = stocks()
+    closes = closes[:3, :80]
+    cut = client.bollinger(closes, period=5, width=1.5, shards=3)
+    whole = client.bollinger(closes, period=5, width=1.5, shards=1)
+    assert cut.upper.tobytes() == whole.upper.tobytes()
+    assert whole.job.shards is None
+    assert cut.job.shards is not None
+    assert (cut.job.shards.count, cut.job.shards.cpu, cut.job.shards.gpu) == (3, 3, 0)
+    with pytest.raises(RequestRefused, match="width 2: this job of bollinger is computed by one worker"):
+        client.submit("bollinger", close=closes[0], period=5, shards=2)
+
+
 def test_an_expression_is_a_method_too(client: Client) -> None:
     close = sp500().close[:60]
     result = client.expression(**ta.expression(fast=ta.ema(ta.close, 5)), close=close)

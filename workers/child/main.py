@@ -193,7 +193,7 @@ class _Child:
                 send(self._pipe, answer)
                 raise
         send(self._pipe, answer)
-        if operation is not None and not self._pipe.poll():
+        if operation is not None and work.first.shard is None and not self._pipe.poll():
             self._store.make_ahead(codec.files(operation))
 
     def _run_task(self, work: Assignment) -> Succeeded | Failed | Stopped:

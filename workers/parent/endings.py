@@ -1,6 +1,7 @@
 """The end of attempts: outcomes are committed in Redis, and leftover results are deleted from the store."""
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
 from warpdesk_server.kernels.operation import Computation
@@ -79,7 +80,7 @@ class Endings:
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if request.shard is not None:  # what is left of it ends with its job
-                self._note_shard(ending, how)
+                self._log_shard(ending, how)
                 continue
             if how == "stale":
                 if request.charge is None:  # else the next attempt may be told to take it
@@ -136,7 +137,12 @@ class Endings:
             delays = (*delays, *_TASK_DELAYS)
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
 
-    def _note_shard(self, ending: Ending, how: str) -> None:
+    def note_shard(self, ending: Ending, transfers: Transfers | None) -> None:
+        """Count the launch of a shard that the worker has computed of a job of its own, in the metrics."""
+        if self._tally is not None:
+            note_endings(self._tally, [ending], time.time(), (), transfers)
+
+    def _log_shard(self, ending: Ending, how: str) -> None:
         """Log the end of an attempt at a shard that did not compute it."""
         if how != "done":
             request, attempt = ending.job.request, ending.job.attempt

@@ -14,7 +14,7 @@ from math import fsum
 from warpdesk_server.workers.pipe import Answer
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Stopped, Succeeded
 
-LOOK_SECONDS = 0.02  # how often the lead asks whether the last shards are done, while others compute them
+LOOK_SECONDS = 0.005  # how often the lead asks whether the last shards are done, while others compute them
 # How long another worker may compute a shard, by how long those took that the lead has computed.
 _PATIENCE_TIMES, _LEAST_PATIENCE, _UNKNOWN_PATIENCE = 2.0, 1.0, 30.0
 

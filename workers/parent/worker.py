@@ -265,14 +265,14 @@ class Worker:
 
     def _lead(self, job: Held) -> Batch | None:
         """Compute shards of a job that the worker has claimed, while others may too, and merge all."""
-        lead = Lead()
+        lead, ended = Lead(), None
         while True:
             try:
-                found = self._jobs.claim_shard(self._claim(), job, lead.patience, again=lead.again)
+                found = self._jobs.claim_shard(self._claim(), job, lead.patience, again=lead.again, ended=ended)
             except Stale:
                 self._end([given_back(job)])
                 return None
-            lead.again = False
+            lead.again, ended = False, None
             if found is None:
                 if not self._wait_for_shards(job, lead):
                     return None
@@ -289,13 +289,14 @@ class Worker:
                     return self._commit(launch, lead.answered(answer, found), "full")
                 lead.again = lead.merged = True
             elif isinstance(outcome, Succeeded):
-                self._endings.end([Ending(work[0], outcome)], self.name, transfers=answer.transfers)
+                ended = Ending(work[0], outcome)
+                self._endings.note_shard(ended, answer.transfers)
                 lead.computed(time.monotonic() - launch.since)
             else:
                 return self._commit(launch, answer, "full")
             self._held = (job,)
             if self._stop.requested:
-                self.release(STOPPED)
+                self._end([given_back(job), *([] if ended is None else [ended])])
                 return None
 
     def _wait_for_shards(self, job: Held, lead: Lead) -> bool:
@@ -476,6 +477,7 @@ class Worker:
             long_fault=next((each.fault for each in self._companions if each.takes == "long"), None),
             task_fault=next((each.fault for each in self._companions if each.takes == "tasks"), None),
             started_by=os.getppid(),
+            cpu_share=_cpu_share(),
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -621,3 +623,10 @@ class Worker:
     def _leaves_gpu_jobs(self) -> bool:
         """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
         return self._others_have_gpu and not self._supervisor.use_gpu
+
+
+def _cpu_share() -> float:
+    """The part of the cores that the worker's child computes with; several workers of a host may divide them."""
+    cores = os.cpu_count() or 1
+    threads = os.environ.get("NUMBA_NUM_THREADS", "")
+    return min(1.0, int(threads) / cores) if threads.isdigit() and int(threads) else 1.0

@@ -27,9 +27,12 @@ def claim_arguments(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def shard_arguments(claim: Claim, job: Held, patience: float, again: bool) -> tuple[Any, ...]:
+def shard_arguments(claim: Claim, job: Held, patience: float, again: bool, ended: Ending | None) -> tuple[Any, ...]:
     own = claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS)
-    return *own, *job.fence, job.request.shards, int(again), repr(patience)
+    before: tuple[Any, ...] = ()
+    if ended is not None and isinstance(ended.outcome, Succeeded):
+        before = *ended.job.fence, ended.outcome.provenance.model_dump_json()
+    return *own, *job.fence, job.request.shards, int(again), repr(patience), *before
 
 
 def ending_arguments(ending: Ending) -> tuple[Any, ...]:

@@ -96,10 +96,8 @@ class ReplicatedJobs(JobQueue):
         """The same claim again has the same answer: one that found something is made again with confirmation."""
         return None if super().claim(claim) is None else self._confirmed.claim(claim)
 
-    def claim_shard(
-        self, claim: Claim, job: Held, patience: float, *, again: bool = False
-    ) -> Batch | list[Provenance] | None:
-        return self._confirmed.claim_shard(claim, job, patience, again=again)
+    def claim_shard(self, claim: Claim, job: Held, patience: float, **more: Any) -> Batch | list[Provenance] | None:
+        return self._confirmed.claim_shard(claim, job, patience, **more)
 
     def handed(self, claim: Claim, message: bytes) -> Batch | None:  # noqa: ARG002 (it is not confirmed)
         return self._confirmed.claim(claim)

@@ -245,6 +245,7 @@ class WorkerReport(Message):
     long_fault: str | None = None  # why its companion for long jobs does not run
     task_fault: str | None = None  # the same of its companion for tasks
     started_by: int = 0  # process on its host; where that is another worker's, the two share a device
+    cpu_share: float = 1.0  # of its host's cores: the threads with which its child computes on the CPU
     takes: str = ""  # which jobs: `workers.settings.Takes`. The release before wrote none, and took no long ones
 
     @property

@@ -44,7 +44,8 @@ class CheckpointFiles:
     def keep(self, job_id: str, name: str, write: Write, most: int, *, of_shard: bool = False) -> None:
         """Store what `write` writes as a job's checkpoint. Of the others the latest is kept, and no more.
 
-        Two, because Redis may not have heard of this one yet. The arrays of shards all stay. Raises OSError, with EFBIG
+        Two, because Redis may not have heard of this one yet. The arrays of shards all stay, and are not forced to the
+        disk: those that a power cut damages are computed again. Raises OSError, with EFBIG
         if it has more than `most` bytes.
         """
         place, folder = _place(name), self._root / job_id
@@ -53,11 +54,11 @@ class CheckpointFiles:
             unlink(left)
         unfinished = folder / f"{secrets.token_hex(8)}.part"
         try:
-            write_file(unfinished, write, most, forced=self._forced)
+            write_file(unfinished, write, most, forced=self._forced and not of_shard)
             unfinished.rename(folder / name)
         finally:
             unlink(unfinished)
-        if self._forced:
+        if self._forced and not of_shard:
             force(folder, self._root)
         for older in [] if of_shard else [other for other in self._places(job_id) if other != place][1:]:
             unlink(folder / checkpoint_name(*older))

@@ -23,6 +23,7 @@ from warpdesk.calls import (
     Result,
     Round,
     RoundResult,
+    Shards,
     require_known,
 )
 from warpdesk.errors import JobFailed, JobTimeout, WarpdeskError
@@ -98,6 +99,7 @@ class AsyncClient(AsyncOperations):
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        shards: Shards = "auto",
         timeout: float | None = None,
         on_timeout: OnTimeout = "leave",
         progress: Progress | None = None,
@@ -116,7 +118,7 @@ class AsyncClient(AsyncOperations):
         service answers.
         """
         require_known(on_timeout)
-        options = Options(backend, priority, seed, deadline_s, result_ttl_s)
+        options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
         try:
             if progress is None:
                 run = self._exchange.run(operation, options, params, fields, idempotency_key, deadline_of(timeout))
@@ -140,6 +142,7 @@ class AsyncClient(AsyncOperations):
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        shards: Shards = "auto",
         idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
@@ -149,7 +152,7 @@ class AsyncClient(AsyncOperations):
         The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
-        options = Options(backend, priority, seed, deadline_s, result_ttl_s)
+        options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
         return self._own(await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
 
     async def job(self, job: AnyJob) -> AsyncJob:

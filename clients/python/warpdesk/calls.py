@@ -13,6 +13,7 @@ from warpdesk.secagg.quantisation import Quantisation
 
 AnyJob = JobDescription | str  # a job, or its id
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
+Shards = int | Literal["auto"]  # parts in which several workers compute a job
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
 Numbers = ArrayLike | Array  # an input: numbers, or an array that was uploaded
 NanPolicy = Literal["window", "skip", "ffill", "error"]
@@ -26,6 +27,7 @@ class RunOptions(TypedDict, total=False):
     seed: int | None
     deadline_s: float | None
     result_ttl_s: float | None
+    shards: Shards
     timeout: float | None
     on_timeout: OnTimeout
     progress: Progress | None
@@ -44,6 +46,7 @@ class Options:
     seed: int | None
     deadline_s: float | None
     result_ttl_s: float | None
+    width: Shards  # as the service calls it: operations have parameters of that name
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from warpdesk.calls import (
     Result,
     Round,
     RoundResult,
+    Shards,
     require_known,
 )
 from warpdesk.errors import (
@@ -153,6 +154,7 @@ class Client(Operations):
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        shards: Shards = "auto",
         timeout: float | None = None,
         on_timeout: OnTimeout = "leave",
         progress: Progress | None = None,
@@ -163,7 +165,8 @@ class Client(Operations):
         """Submit a job to the service, wait for it and fetch its result. `fields` are the operation's inputs (arrays)
         and parameters.
 
-        `params` holds further fields, also any that is named like an argument of this method.
+        `params` holds further fields, also any that is named like an argument of this method. `shards` is in how many
+        parts several workers may compute the job, with the bytes of one worker; "auto" cuts it where that is quicker.
 
         `timeout` limits the whole wait in seconds. After it JobTimeout is raised; its `job` goes on, or is canceled
         with `on_timeout="cancel"`. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises
@@ -171,7 +174,7 @@ class Client(Operations):
         service answers.
         """
         require_known(on_timeout)
-        options = Options(backend, priority, seed, deadline_s, result_ttl_s)
+        options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
         try:
             if progress is None:
                 run = self._exchange.run(operation, options, params, fields, idempotency_key, deadline_of(timeout))
@@ -195,6 +198,7 @@ class Client(Operations):
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        shards: Shards = "auto",
         idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
@@ -204,7 +208,7 @@ class Client(Operations):
         The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
-        options = Options(backend, priority, seed, deadline_s, result_ttl_s)
+        options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
         return self._own(self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
 
     def job(self, job: AnyJob) -> Job:

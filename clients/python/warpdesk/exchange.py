@@ -145,6 +145,8 @@ class Exchange:
                 else:
                     inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
         body = {"operation": operation, "params": others, "inputs": inputs, **vars(options)}
+        if options.width == "auto":  # the release before does not know it
+            del body["width"]
         body = {name: value for name, value in body.items() if value is not None}
         # One key for all tries of this call: a reply that is lost does not make a second job.
         headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}

@@ -30,6 +30,11 @@ def stumble(params: Any, values: np.ndarray, device: Device) -> dict[str, Any]:
     return cpu.stumble(params, values)
 
 
+def pieces(params: Any, values: np.ndarray, device: Device) -> dict[str, Any]:
+    cpu.pieces(params, values)
+    return {"doubled": double(params, values, device)["doubled"]}
+
+
 def waver(params: Any, values: np.ndarray, device: Device) -> dict[str, Any]:
     return cpu.waver(params, values)
 

@@ -157,6 +157,31 @@ def test_a_slow_helper_is_overtaken(desk: Desk, place: Path) -> None:
     assert (record.attempt, record.strikes) == (1, 0)
 
 
+def test_a_gpu_and_a_cpu_compute_shards_of_one_job(desk: Desk, place: Path) -> None:
+    pieces = {"WARPDESK_OPERATIONS": "tests.workers.operations:PIECES", "WARPDESK_TAKES": "all"}
+    desk.start_worker(**pieces, WARPDESK_DEVICE="tests.workers.device:PaperDevice")
+    desk.start_worker(**pieces)
+    job_id = submit(desk, place, hold=range(UNITS))
+    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
+    let_go(place)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert record.provenance is not None
+    assert record.provenance.shards is not None
+    assert set(record.provenance.shards) == {"cpu", "gpu"}
+    assert sum(record.provenance.shards.values()) == UNITS
+
+
+def test_a_job_that_insists_on_a_gpu_is_helped_by_gpus_alone(desk: Desk, place: Path) -> None:
+    pieces = {"WARPDESK_OPERATIONS": "tests.workers.operations:PIECES", "WARPDESK_TAKES": "all"}
+    desk.start_worker(**pieces, WARPDESK_DEVICE="tests.workers.device:PaperDevice")
+    desk.start_worker(**pieces)
+    record = desk.wait(submit(desk, place, backend="gpu"))
+    require_its_bytes(desk, record)
+    assert record.provenance is not None
+    assert record.provenance.shards == {"gpu": UNITS}
+
+
 def test_a_cancel_stops_all_who_compute_a_job(desk: Desk, place: Path) -> None:
     start(desk, 2)
     job_id = submit(desk, place, hold=range(UNITS))

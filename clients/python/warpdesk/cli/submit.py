@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from warpdesk.cli.command import INTERRUPTED, Subcommands, fail
 from warpdesk.cli.values import in_short, listed, typed
@@ -29,6 +29,9 @@ def add(commands: Subcommands) -> None:
     )
     submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
     submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="batch")
+    submit.add_argument(
+        "--width", type=_width, default="auto", metavar="N", help="parts in which several workers compute it, or auto"
+    )
     submit.add_argument("--seed", type=int)
     submit.add_argument("--deadline", type=float, metavar="SECONDS", help="the job expires if it is not done by then")
     submit.add_argument(
@@ -40,6 +43,10 @@ def add(commands: Subcommands) -> None:
     submit.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")
     submit.add_argument("--json", action="store_true", help="print all numbers as JSON")
     submit.set_defaults(run=_submit)
+
+
+def _width(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else int(text)
 
 
 def _submit(chosen: argparse.Namespace) -> int:
@@ -68,6 +75,7 @@ def _submit(chosen: argparse.Namespace) -> int:
                 priority=chosen.priority,
                 seed=chosen.seed,
                 deadline_s=chosen.deadline,
+                shards=chosen.width,
                 idempotency_key=chosen.idempotency_key,
                 params=params | inputs,
             )
