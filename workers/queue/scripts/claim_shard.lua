@@ -8,6 +8,7 @@
 
 local worker, process, token, lease, job, attempt, digest, number_of, again, patience = unpack(ARGV)
 if not runs(job, attempt, digest) then return {'lost'} end
+redis.call('ZREM', const.IDLE, worker)  -- first of all: a Redis that is full lets a script go on then
 if ARGV[11] then finish_shard(ARGV[11], ARGV[12], ARGV[13], const.SUCCEEDED, ARGV[14]) end
 local before = remembered(worker, token)
 if before and #before > 2 then return {'shard', unpack(before)} end  -- the same again, after a lost reply
@@ -22,7 +23,7 @@ for number = 0, number_of - 1 do
   local state, by, since, provenance = get(id, 'state', 'worker', 'started_at', 'provenance')
   if state == const.SUCCEEDED then
     table.insert(done, provenance)
-  elseif by == worker or math.abs(now() - tonumber(since)) > tonumber(patience) then
+  elseif not since or by == worker or math.abs(now() - tonumber(since)) > tonumber(patience) then
     reopen(id)
     return {'shard', unpack(claim_shard(wish, job, string.format('%04d', number)))}
   end

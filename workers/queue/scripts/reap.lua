@@ -21,7 +21,7 @@ for place = #leases - 1, 1, -2 do  -- as finish does
   if shard_of(id) and state == const.RUNNING then
     if late or dead[worker] then
       count('leases_expired_total')
-      reopen(id)
+      if is_needed(id) then reopen(id) else drop(id) end
     end
   elseif state ~= const.RUNNING or not lane then
     redis.call('ZREM', const.LEASES, id)  -- Redis lost the record, or another release wrote it: it must not stop us

@@ -14,8 +14,25 @@ local function open_key(job)
   return const.JOB .. job .. ':open'
 end
 
--- Whether workers beside the one that has the job may take some of its shards: by score 0. Those of score 1 ended an
--- attempt before, and are left to that one, whose attempts count as the job's.
+-- A shard that nobody computes. Workers beside the one that has the job may take those of score 0. Those of score 1
+-- ended an attempt before, and are left to that one, whose attempts count as the job's.
+local function set_open(job, number, alone)
+  redis.call('ZADD', open_key(job), alone and 1 or 0, string.format('%04d', number))
+  redis.call('EXPIRE', open_key(job), const.CLOSED_SECONDS)  -- the release before does not delete it with its job
+end
+
+-- Whether the job of a shard may still need it. The release before ends jobs without a word of their shards.
+local function is_needed(id)
+  local state, number_of = get(shard_of(id), 'state', 'shards')
+  return number_of and (state == const.RUNNING or state == const.QUEUED)
+end
+
+local function drop(id)
+  redis.call('ZREM', const.LEASES, id)
+  redis.call('DEL', const.JOB .. id)
+end
+
+-- Say or stop saying that others may compute shards of a job.
 local function offer(job)
   local state, lane = get(job, 'state', 'lane')
   local ring = const.RING .. 'shards:' .. lane
@@ -32,8 +49,7 @@ end
 local function cut(job, number_of)
   forget_shards(job)
   redis.call('HSET', const.JOB .. job, 'shards', number_of)
-  for number = 0, number_of - 1 do redis.call('ZADD', open_key(job), 0, string.format('%04d', number)) end
-  redis.call('EXPIRE', open_key(job), const.CLOSED_SECONDS)
+  for number = 0, number_of - 1 do set_open(job, number) end
 end
 
 -- Have a worker compute a shard.
@@ -45,7 +61,7 @@ local function take_shard(job, number, worker, process, token, lease)
   redis.call('HSET', key, 'state', const.RUNNING, 'claim', attempt .. ' ' .. token, 'worker', worker, 'process', process,
     'started_at', seconds(at))
   if on_gpu then redis.call('HSET', key, 'on_gpu', tonumber(on_gpu) / tonumber(number_of)) end
-  redis.call('EXPIRE', key, const.CLOSED_SECONDS)  -- the release before does not delete it with its job
+  redis.call('EXPIRE', key, const.CLOSED_SECONDS)  -- as in `set_open`
   redis.call('ZADD', const.LEASES, seconds(at + tonumber(lease)), id)
   offer(job)
   return id, attempt
@@ -56,8 +72,7 @@ local function reopen(id, alone)
   local job, number = shard_of(id)
   redis.call('ZREM', const.LEASES, id)
   redis.call('HSET', const.JOB .. id, 'state', const.QUEUED)
-  local attempt = tonumber(get(id, 'attempt'))
-  redis.call('ZADD', open_key(job), (alone or attempt >= const.MAX_STRIKES) and 1 or 0, string.format('%04d', number))
+  set_open(job, number, alone or tonumber(get(id, 'attempt') or 0) >= const.MAX_STRIKES)
   offer(job)
 end
 
@@ -72,6 +87,10 @@ end
 -- End an attempt at a shard, as FINISH answers it.
 local function finish_shard(id, attempt, digest, how, provenance)
   if runs(id, attempt, digest) then
+    if not is_needed(id) then
+      drop(id)
+      return 'stale'
+    end
     if how == const.SUCCEEDED then
       complete(id, provenance)
       return 'done'
