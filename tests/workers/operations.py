@@ -194,6 +194,10 @@ PIECES = {
     "double": OPERATIONS["double"],
 }
 
+# The same operation with other code.
+OTHER_PIECES = {"pieces": replace(PIECES["pieces"]), "double": OPERATIONS["double"]}
+vars(OTHER_PIECES["pieces"])["code"] = "other code"
+
 WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN}
 
 # The same task with other code.

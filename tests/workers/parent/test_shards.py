@@ -23,9 +23,9 @@ def place(tmp_path: Path) -> Path:
     return made
 
 
-def start(desk: Desk, count: int) -> None:
+def start(desk: Desk, count: int, operations: str = "PIECES") -> None:
     for _ in range(count):
-        desk.start_worker(WARPDESK_OPERATIONS="tests.workers.operations:PIECES", WARPDESK_TAKES="all")
+        desk.start_worker(WARPDESK_OPERATIONS=f"tests.workers.operations:{operations}", WARPDESK_TAKES="all")
 
 
 def submit(desk: Desk, place: Path, hold: Sequence[int] = (), **fields: object) -> str:
@@ -225,6 +225,18 @@ def test_arrays_of_a_shard_that_cannot_be_read_are_computed_again(desk: Desk, pl
     file.write_bytes(file.read_bytes()[:-40])
     let_go(place)
     require_its_bytes(desk, desk.wait(job_id))
+
+
+def test_a_helper_of_another_release_costs_a_job_no_more_than_its_shards(desk: Desk, place: Path) -> None:
+    """Its arrays are not merged with those of the lead, which computes all again without it."""
+    start(desk, 1)
+    start(desk, 1, "OTHER_PIECES")
+    job_id = submit(desk, place, hold=range(UNITS))
+    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
+    let_go(place)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert (record.attempt, record.strikes) == (1, 0)
 
 
 def _workers(desk: Desk, job_id: str) -> "tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]":

@@ -101,6 +101,19 @@ def test_a_shard_whose_record_was_lost_is_computed_again(queue: JobQueue, connec
     assert isinstance(queue.claim_shard(Claim("lead"), held, FOREVER), list)
 
 
+def test_shards_that_cannot_be_merged_are_computed_again_by_the_lead_alone(queue: JobQueue) -> None:
+    """Workers of another release would compute them as before."""
+    held, own = lead(queue)
+    done(queue, help_out(queue))
+    done(queue, own)
+    first = next_of(queue, held, again=True)
+    assert claim(queue, "helper") == []
+    assert done(queue, first) == "done"
+    assert claim(queue, "helper") == []
+    assert done(queue, next_of(queue, held)) == "done"
+    assert isinstance(queue.claim_shard(Claim("lead"), held, FOREVER), list)
+
+
 # Whoever has no claim any more.
 
 

@@ -12,7 +12,7 @@ redis.call('ZREM', const.IDLE, worker)  -- first of all: a Redis that is full le
 if ARGV[11] then finish_shard(ARGV[11], ARGV[12], ARGV[13], const.SUCCEEDED, ARGV[14]) end
 local before = remembered(worker, token)
 if before and #before > 2 then return {'shard', unpack(before)} end  -- the same again, after a lost reply
-if again == '1' or get(job, 'shards') ~= number_of then cut(job, tonumber(number_of)) end
+if again == '1' or get(job, 'shards') ~= number_of then cut(job, tonumber(number_of), again == '1') end
 offer(job)
 local wish = {worker = worker, process = process, token = token, lease = lease}
 local open = redis.call('ZRANGE', open_key(job), 0, 0)

@@ -15,7 +15,7 @@ local function open_key(job)
 end
 
 -- A shard that nobody computes. Workers beside the one that has the job may take those of score 0. Those of score 1
--- ended an attempt before, and are left to that one, whose attempts count as the job's.
+-- ended an attempt before, or could not be merged, and are left to that one, whose attempts count as the job's.
 local function set_open(job, number, alone)
   redis.call('ZADD', open_key(job), alone and 1 or 0, string.format('%04d', number))
   redis.call('EXPIRE', open_key(job), const.CLOSED_SECONDS)  -- the release before does not delete it with its job
@@ -45,11 +45,11 @@ local function offer(job)
   end
 end
 
--- Cut a job that has just begun into shards, or into another number of them.
-local function cut(job, number_of)
+-- Cut a job that has just begun into shards, or into another number of them; `alone`: for the worker that has the job.
+local function cut(job, number_of, alone)
   forget_shards(job)
   redis.call('HSET', const.JOB .. job, 'shards', number_of)
-  for number = 0, number_of - 1 do set_open(job, number) end
+  for number = 0, number_of - 1 do set_open(job, number, alone) end
 end
 
 -- Have a worker compute a shard.
