@@ -307,6 +307,7 @@ class Worker:
         until, end = waits.limit(self._stop.ends_at)
         if self._stop.requested or waits.gone or (end is not None and until <= now):
             why = STOPPED if self._stop.requested else "it was waiting for its last shards"
+            self._cancel_stopped(waits)
             self._end(waits.killed(end or LaunchEnd.CANCELED, why))
             return False
         self._wake.wait([], LOOK_SECONDS)
@@ -601,11 +602,15 @@ class Worker:
         self._supervisor.kill(why)
         fields = logs.about(first, attempt)
         log.warning("%s attempt %d: %s, the child was killed", first.id, attempt, end.value, extra=fields)
-        for job in self._stopped_in_rq.intersection(launch.gone).difference(launch.overdue):
-            self._jobs.cancel(job.request.job_id, by_worker=True)  # unchanged, unless RQ's command stopped it
+        self._cancel_stopped(launch)
         self._end(launch.killed(end, why))
         if end is not LaunchEnd.RELEASED:
             self._supervisor.respawn(why, fault=False)
+
+    def _cancel_stopped(self, launch: Launch) -> None:
+        """Cancel the jobs of the worker's launch that RQ's command stopped; others that are gone stay as they are."""
+        for job in self._stopped_in_rq.intersection(launch.gone).difference(launch.overdue):
+            self._jobs.cancel(job.request.job_id, by_worker=True)
 
     def _died(self, launch: Launch) -> None:
         """End the worker's launch whose child process died in the middle of it, and start a new child."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rq.command import send_stop_job_command
 
 from tests.workers.conftest import Desk, alive
 from warpdesk.models import State
@@ -239,11 +240,33 @@ def test_a_helper_of_another_release_costs_a_job_no_more_than_its_shards(desk: D
     assert (record.attempt, record.strikes) == (1, 0)
 
 
+def test_a_lead_that_rq_stops_while_it_waits_for_the_last_shard_ends_the_job(desk: Desk, place: Path) -> None:
+    start(desk, 2)
+    job_id = submit(desk, place, hold=[0, 1])
+    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
+    _, helper = _workers(desk, job_id)
+    held = next(value for value, pids in begun(place).items() if _child(desk, helper) in pids)
+    (place / f"hold.{1 - held}").unlink()
+    desk.until(lambda: len(begun(place)) == UNITS, "the lead does not go on")
+    desk.until(lambda: desk.queue._redis.zcard("warpdesk:leases") == 2, "it computes on")
+    send_stop_job_command(desk.queue._redis, job_id, serializer="json")
+    assert desk.wait(job_id).state is State.CANCELED
+    let_go(place)
+    desk.until(lambda: desk.store.checkpointed() == [], "the files of its shards are left")
+
+
 def _workers(desk: Desk, job_id: str) -> "tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]":
     """The worker that has the job, and the other one."""
     name = desk.queue._redis.hget(f"warpdesk:job:{job_id}", "worker").decode()
     first, second = desk.workers
     return (first, second) if f"-{first.pid}-" in name else (second, first)
+
+
+def _child(desk: Desk, worker: "subprocess.Popen[bytes]") -> int:
+    """The process that computes for a worker."""
+    found = next(report.child_pid for report in desk.queue.workers() if report.pid == worker.pid)
+    assert found is not None
+    return found
 
 
 def _kill(worker: "subprocess.Popen[bytes]") -> None:
