@@ -79,8 +79,8 @@ class Endings:
             note_endings(self._tally, accepted, at, followed, transfers)
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
-            if request.shard is not None:  # what is left of it ends with its job
-                self._log_shard(ending, how)
+            if request.shard is not None:
+                self._end_of_shard(ending, how)
                 continue
             if how == "stale":
                 if request.charge is None:  # else the next attempt may be told to take it
@@ -142,8 +142,12 @@ class Endings:
         if self._tally is not None:
             note_endings(self._tally, [ending], time.time(), (), transfers)
 
-    def _log_shard(self, ending: Ending, how: str) -> None:
-        """Log the end of an attempt at a shard that did not compute it."""
+    def _end_of_shard(self, ending: Ending, how: str) -> None:
+        """Log the end of an attempt at a shard that did not compute it. What it kept ends with its job, unless the job
+        ended before."""
+        job_id = ending.job.request.job_id
+        if how == "stale" and not self._queue.may_run([job_id])[0]:
+            self._store.delete_checkpoints(job_id)
         if how != "done":
             request, attempt = ending.job.request, ending.job.attempt
             why = ending.outcome.message if isinstance(ending.outcome, Failed) else ending.reason or "it is not wanted"

@@ -75,9 +75,20 @@ class CheckpointFiles:
                 yield file
 
     def delete(self, job_id: str) -> None:
-        """Delete all stored checkpoints of a job."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._root / job_id)
+        """Delete all stored checkpoints of a job.
+
+        Workers that compute shards of it may write meanwhile. Its folder is moved to where they do not begin to; what
+        was begun before goes with the next sweep.
+        """
+        unwanted = self._root / f"{job_id}.{secrets.token_hex(8)}"
+        try:
+            (self._root / job_id).rename(unwanted)
+            shutil.rmtree(unwanted)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
     def jobs(self) -> list[str]:
         """The ids of the jobs that have stored checkpoints."""

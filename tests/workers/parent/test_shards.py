@@ -255,6 +255,23 @@ def test_a_lead_that_rq_stops_while_it_waits_for_the_last_shard_ends_the_job(des
     desk.until(lambda: desk.store.checkpointed() == [], "the files of its shards are left")
 
 
+def test_what_a_helper_writes_after_the_end_of_a_job_does_not_stay(desk: Desk, place: Path) -> None:
+    start(desk, 2)
+    job_id = submit(desk, place, hold=[1])
+    desk.until(lambda: len(begun(place).get(1, ())) == 2, "the lead leaves it to the slow one")
+    _, helper = _workers(desk, job_id)
+    child = _child(desk, helper)
+    os.kill(helper.pid, signal.SIGSTOP)
+    os.kill(child, signal.SIGSTOP)
+    let_go(place)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    os.kill(child, signal.SIGCONT)
+    desk.until(lambda: desk.store.checkpointed() == [job_id], "the helper does not write")
+    os.kill(helper.pid, signal.SIGCONT)
+    require_its_bytes(desk, record)
+
+
 def _workers(desk: Desk, job_id: str) -> "tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]":
     """The worker that has the job, and the other one."""
     name = desk.queue._redis.hget(f"warpdesk:job:{job_id}", "worker").decode()

@@ -1,6 +1,7 @@
 """The files of checkpoints in a store: what Redis names can be read, and there are few of them."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -83,4 +84,23 @@ def test_a_deleted_jobs_are_gone(files: CheckpointFiles) -> None:
     assert files.jobs() == [JOB]
     files.delete(JOB)
     files.delete(JOB)
+    assert files.jobs() == []
+
+
+def test_a_worker_that_writes_while_they_are_deleted_stops_nobody(
+    files: CheckpointFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that computes a shard of a job that another ends."""
+    keep(files, "0.1")
+    rmdir = os.rmdir
+
+    def late(path: str, **options: int) -> None:
+        monkeypatch.undo()
+        (Path(path) / "1.1").touch()
+        rmdir(path, **options)
+
+    monkeypatch.setattr(os, "rmdir", late)
+    files.delete(JOB)
+    (left,) = files.jobs()
+    files.delete(left)  # as the sweep does, since there is no such job
     assert files.jobs() == []
