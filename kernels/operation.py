@@ -25,11 +25,11 @@ from warpdesk_server.kernels.spend import Spend
 
 Backend = Literal["cpu", "gpu"]
 
-# With width `auto` a shard takes one core at least so many seconds, since to claim it and to store its result takes
-# tens of milliseconds. And the merge, with what each worker has to do besides its share, takes at most this part of the
-# job's time.
+# With width `auto` a shard takes one core at least so many seconds, since to claim it and to store its arrays takes some
+# milliseconds. And the merge, with what each worker has to do besides its share, takes at most this part of the job's
+# time, which the cut costs where nobody helps.
 SHARD_SECONDS = 0.5
-SHARD_OVERHEAD = 0.03
+SHARD_OVERHEAD = 0.1
 
 
 @dataclass(frozen=True)
@@ -309,9 +309,13 @@ class Operation(Computation):
         return self.cost(sharding.like(shard), sharding.parts(inputs, shard))
 
     def merge_cost(self, sharding: Sharding, count: int) -> Cost:
-        """The cost of merging so many shards of an operation's job: the bytes that are read and written for it."""
+        """The cost of merging so many shards of an operation's job: the bytes that are read and written for it.
+
+        An array that is joined is written for each shard, read to be checked, read, and written twice, in memory and as
+        the result.
+        """
         joined = sum(division.whole.nbytes for division in sharding.joined.values())
-        return Cost(2 * (joined + count * sum(info.nbytes for info in sharding.added.values())))
+        return Cost(5 * joined + 2 * count * sum(info.nbytes for info in sharding.added.values()))
 
     def width(self, params: Params, inputs: Mapping[str, ArrayInfo], workers: int) -> int:
         """The number of shards of an operation's job that `workers` idle workers should compute; 1: it stays whole.
