@@ -25,9 +25,9 @@ from warpdesk_server.kernels.spend import Spend
 
 Backend = Literal["cpu", "gpu"]
 
-# With width `auto` a shard takes one core at least so many seconds, since to claim it and to store its arrays takes some
-# milliseconds. And the merge, with what each worker has to do besides its share, takes at most this part of the job's
-# time, which the cut costs where nobody helps.
+# With width `auto` a shard takes one core at least so many seconds, since to claim it and to store its arrays takes
+# some milliseconds. And the merge, with what each worker has to do besides its share, takes at most this part of the
+# job's time, which the cut costs where nobody helps.
 SHARD_SECONDS = 0.5
 SHARD_OVERHEAD = 0.1
 

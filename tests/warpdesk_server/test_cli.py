@@ -149,17 +149,8 @@ def test_submit_sends_priority_and_deadline_and_the_same_key_gets_the_same_job(
     wait_until_ready(service)
     params = "payoff=european option=call spot=100 strike=99 rate=0.05 volatility=0.2 maturity=1 steps=1 paths=1000"
     request = ["submit", "monte_carlo", *(part for param in params.split() for part in ("-p", param))]
-    request += [
-        "--width",
-        "2",
-        "--priority",
-        "research",
-        "--deadline",
-        "500",
-        "--idempotency-key",
-        "of the command line",
-    ]
-    request += ["--url", service.url, "--json"]
+    request += ["--width", "2", "--priority", "research", "--deadline", "500"]
+    request += ["--idempotency-key", "of the command line", "--url", service.url, "--json"]
     assert [main(request), main(request)] == [0, 0]
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first == second
