@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from warpdesk.models import DType
+from warpdesk.models import FILE_NAME, MEDIA_TYPE, DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching, Joint
 from warpdesk_server.kernels.params import Params
@@ -58,11 +59,33 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """The declaration of one output of an operation: an array, or a JSON value (number, string, list or object)."""
+    """The declaration of one output of an operation: an array, or a JSON value (number, string, list or object).
+
+    Of a task it may also be a file. `file` is the name under which it is downloaded, `media_type` what it is sent as.
+    """
 
     name: str
     doc: str
-    kind: Literal["array", "value"] = "array"
+    kind: Literal["array", "value", "file"] = "array"
+    file: str = ""
+    media_type: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind == "file":
+            if not re.fullmatch(FILE_NAME, self.file) or not re.fullmatch(MEDIA_TYPE, self.media_type):
+                raise ValueError(
+                    f"output {self.name}: {self.file!r}, {self.media_type!r} are no name and type of a file"
+                )
+        elif self.file or self.media_type:
+            raise ValueError(f"output {self.name} is no file, and has no name or type of one")
+
+    @property
+    def stored_as(self) -> str:
+        """The name of the output's file in the folder of a result; empty for a JSON value.
+
+        It is of the declaration alone: no task chooses where something is written.
+        """
+        return {"array": f"{self.name}.npy", "file": f"{self.name}-{self.file}", "value": ""}[self.kind]
 
 
 @dataclass(frozen=True)
@@ -286,6 +309,8 @@ class Operation(Computation):
     sharding: Callable[[Any, Mapping[str, ArrayInfo]], Sharding | None] | None = None
 
     def __post_init__(self) -> None:
+        if any(output.kind == "file" for output in self.outputs):
+            raise TypeError(f"{self.name}: only a task has outputs that are files")
         if self.sharding is not None and self.confidential:
             raise TypeError(f"{self.name} is confidential: it stays on one host, and cannot have `sharding`")
 

@@ -37,6 +37,13 @@ class Context(Protocol):
     def stop(self) -> bool:
         """Whether the task has to stop: its worker is drained, or its caller pauses it. The next `checkpoint` does."""
 
+    def file(self, output: str) -> Path:
+        """The path at which the task writes the file of this output, which it then returns. Raises KeyError for an
+        output that is no file.
+
+        The folder is of one attempt: what is in it when the task stops is gone. So ask after the last step.
+        """
+
     def report(self, step: int, done: float | None = None, **values: float) -> None:
         """Report numbers of a step, counted from 1, such as a loss, and the fraction that is `done`.
 
@@ -58,7 +65,8 @@ class TaskLimits:
 
     `step_seconds` is how long the task may go without a call of `report` or `checkpoint`. `seconds` is how long all its
     steps may take together, without those that are repeated; None for no limit. `checkpoint_bytes` and `result_bytes`
-    are the most that a checkpoint and the result take on the disk. What it needs of memory is in its `cost`.
+    are the most that a checkpoint, and the arrays and files of the result, take on the disk. What it needs of memory is
+    in its `cost`.
     """
 
     step_seconds: float
@@ -73,7 +81,10 @@ class Task(Computation):
 
     `package` has a module `task` with a function named like the task:
 
-        task.<name>(params, context, **inputs [, seed=int]) -> dict[output name, ndarray | JSON value]
+        task.<name>(params, context, **inputs [, seed=int]) -> dict[output name, ndarray | JSON value | Path | bytes]
+
+    An output that is a file is returned as its bytes, or as the path at which it is: that of `context.file`, or
+    another, from which it is copied.
 
     Its answer depends on params, inputs and seed alone, and not on where it was interrupted: `state` must hold all that
     the steps after it need. `gpu` says whether it can use a GPU. `uses` are other packages whose code the answer
@@ -117,9 +128,15 @@ class Undisturbed:
     stop = False
     state: State | None = None
 
-    def __init__(self, device: Device | None = None) -> None:
-        self.device = device
+    def __init__(self, device: Device | None = None, folder: Path | None = None) -> None:
+        """`folder` is where the task's files go, named like its outputs; None for a task that has none."""
+        self.device, self._folder = device, folder
         self.reports: list[tuple[int, float | None, dict[str, float]]] = []
+
+    def file(self, output: str) -> Path:
+        if self._folder is None:
+            raise KeyError(output)
+        return self._folder / output
 
     def report(self, step: int, done: float | None = None, **values: float) -> None:
         self.reports.append((step, done, values))

@@ -24,7 +24,7 @@ from warpdesk_server.app.jobs.records import own_job, pending, provenance
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument
+from warpdesk_server.workers.queue.protocol import ArrayOutput, FileOutput, ResultDocument, ValueOutput
 from warpdesk_server.workers.queue.records import JobRecord
 
 log = logging.getLogger("warpdesk.api")
@@ -75,12 +75,16 @@ async def result(job_id: str, request: Request, caller: Reader, services: Servic
 
 @router.get(
     "/v1/jobs/{job_id}/result/{output}",
-    summary="Get one output of a job, as JSON or .npy",
+    summary="Get one output of a job: as JSON or .npy, or a file",
     response_model=None,
     responses={
         200: {
             "description": "The output",
-            "content": {JSON: {"schema": {}}, NPY: {"schema": {"type": "string", "format": "binary"}}},
+            "content": {
+                JSON: {"schema": {}},
+                NPY: {"schema": {"type": "string", "format": "binary"}},
+                "*/*": {"schema": {"type": "string", "format": "binary"}},
+            },
         },
         **_RESPONSES,
         **downloads.RANGED,
@@ -89,7 +93,8 @@ async def result(job_id: str, request: Request, caller: Reader, services: Servic
     openapi_extra=downloads.RANGE,
 )
 async def output(job_id: str, output: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
-    """One output of the job's result. An array of more than 100,000 numbers is available as .npy only."""
+    """One output of the job's result. An array of more than 100,000 numbers is available as .npy only, a file as what
+    its `media_type` says."""
     record = await own_job(services, caller, job_id)
     if not record.state.final:
         return pending(services, record, None, {})
@@ -100,16 +105,20 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, ser
     offered: tuple[str, ...] = (JSON,)
     if isinstance(found, ArrayOutput):  # the same limit of JSON numbers as in the whole result
         offered = (JSON, NPY) if found.info.size <= services.settings.max_result_numbers else (NPY,)
+    elif isinstance(found, FileOutput):
+        offered = (found.media_type,)
     media_type = bodies.negotiate(request, *offered)
     headers = {"ETag": _tag(name, output, media_type), "Vary": "Accept"}
     if _is_current(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    if not isinstance(found, ArrayOutput):
+    if isinstance(found, ValueOutput):
         return Response(pydantic_core.to_json(found.value), 200, headers, JSON)
     file = services.store.result(name) / found.file
-    if media_type == NPY:
+    if isinstance(found, FileOutput):
+        headers["Content-Disposition"] = f'attachment; filename="{found.name}"'  # a browser saves it, and shows nothing
+    if media_type == NPY or isinstance(found, FileOutput):
         try:
-            return await downloads.download(request, file, headers, NPY)
+            return await downloads.download(request, file, headers, media_type)
         except FileNotFoundError:
             raise _outlived() from None
     content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(as_json(_load(file))))
@@ -152,7 +161,10 @@ def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -
     document = _document(services, record, read)
     outputs: dict[str, Any] = {}
     for key, found in document.outputs.items():
-        if not isinstance(found, ArrayOutput):
+        if isinstance(found, FileOutput):
+            outputs[key] = found.reference.model_dump()
+            continue
+        if isinstance(found, ValueOutput):
             outputs[key] = found.value
             continue
         file = services.store.result(name) / found.file

@@ -13,15 +13,17 @@ from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers.queue.protocol import (
     ArrayOutput,
+    FileOutput,
     JobRequest,
     ResultDocument,
     SentResult,
     SentResults,
+    ValueOutput,
 )
 from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.incoming import IncomingResult
-from warpdesk_server.workers.store.npy_writer import NpyWriter
+from warpdesk_server.workers.store.npy_writer import FileWriter
 
 
 class Pieces:
@@ -94,17 +96,40 @@ def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
     return {name: output for name, output in document.outputs.items() if isinstance(output, ArrayOutput)}
 
 
+def _files(document: ResultDocument) -> dict[str, ArrayOutput | FileOutput]:
+    """The outputs whose files follow a remote worker's document, in their order."""
+    return {name: output for name, output in document.outputs.items() if not isinstance(output, ValueOutput)}
+
+
+def _size(output: ArrayOutput | FileOutput) -> int:
+    return output.info.nbytes if isinstance(output, ArrayOutput) else output.bytes
+
+
+def _described(output: ArrayOutput | FileOutput | ValueOutput) -> tuple[str, str, str]:
+    """Kind, file and name of an output, as its operation declares them."""
+    if isinstance(output, ArrayOutput):
+        return "array", output.file, ""
+    return ("file", output.file, output.name) if isinstance(output, FileOutput) else ("value", "", "")
+
+
 def _mismatch(operation: Computation | None, request: JobRequest, document: ResultDocument) -> str | None:
     """The reason why a document that a remote worker sent is not the result of a job; None if it is."""
     if document.job != request.id or document.operation != request.operation:
         return f"The document is the result of {document.operation} of {document.job}"
     if operation is None:
         return f"This service has no operation {request.operation!r}"
-    declared = {output.name: output.kind == "array" for output in operation.outputs}
-    if declared != {name: isinstance(output, ArrayOutput) for name, output in document.outputs.items()}:
+    declared = {output.name: (output.kind, output.stored_as, output.file) for output in operation.outputs}
+    sent = {name: _described(output) for name, output in document.outputs.items()}
+    if {name: kind for name, (kind, *_) in declared.items()} != {name: kind for name, (kind, *_) in sent.items()}:
         return f"{request.operation} has the outputs {', '.join(declared)}; the document has others"
-    if any(array.file != f"{name}.npy" for name, array in _arrays(document).items()):
+    if declared != sent:
         return "A file is not named after its output"
+    types = {output.name: output.media_type for output in operation.outputs if output.kind == "file"}
+    if types != {name: file.media_type for name, file in _files(document).items() if isinstance(file, FileOutput)}:
+        return f"{request.operation} has files of the types {', '.join(types.values())}; the document has others"
+    size = sum(map(_size, _files(document).values()))
+    if request.task and size > request.result_bytes:
+        return f"Its arrays and files have {size} bytes, and the task declares {request.result_bytes}"
     return None
 
 
@@ -116,7 +141,7 @@ class Incoming:
         self._document = sent.document
         self.refusal: Refusal | None = None
         self._ids: dict[str, str] = {}
-        self._writers: dict[str, NpyWriter] = {}
+        self._writers: dict[str, FileWriter] = {}
         self._place: IncomingResult | None = None
         if isinstance(found, Refusal):
             self.refusal = found
@@ -131,20 +156,26 @@ class Incoming:
 
     async def receive(self, body: Pieces) -> AsyncIterator[int]:
         """Read the result's files from a remote worker's upload; yields how many more bytes are held in memory."""
-        for name, array in _arrays(self._document).items():
+        for name, output in _files(self._document).items():
             writer = None
-            header = npy.header(array.dtype, array.shape)
+            header = npy.header(output.dtype, output.shape) if isinstance(output, ArrayOutput) else b""
             if await body.exactly(len(header)) != header:
-                raise Refusal("malformed-result", f"{array.file} of {self.name} does not begin as the document says")
+                raise Refusal("malformed-result", f"{output.file} of {self.name} does not begin as the document says")
             if self._place is not None:
-                writer = self._writers[name] = self._place.writer(array.file, array.dtype, array.shape)
-            left = array.info.nbytes
+                writer = self._writers[name] = self._writer(self._place, output)
+            left = _size(output)
             while left:
                 piece = await body.some(left)
                 left -= len(piece)
                 if writer is not None:
                     writer.take(piece)
                     yield len(piece)
+
+    @staticmethod
+    def _writer(place: IncomingResult, output: ArrayOutput | FileOutput) -> FileWriter:
+        if isinstance(output, ArrayOutput):
+            return place.writer(output.file, output.dtype, output.shape)
+        return place.file_writer(output.file, output.bytes)
 
     def write(self) -> None:
         """Write the held bytes of a remote worker's result to the store. Call it in a thread."""
@@ -158,12 +189,13 @@ class Incoming:
         If the attempt has a result already, this one is dropped, and False is returned.
         """
         assert self._place is not None  # noqa: S101
-        outputs = {
-            name: output.model_copy(update={"id": self._writers[name].finish()})
-            if isinstance(output, ArrayOutput)
-            else output
-            for name, output in self._document.outputs.items()
-        }
+        outputs = dict(self._document.outputs)
+        for name, output in _files(self._document).items():
+            digest = self._writers[name].finish()
+            if isinstance(output, ArrayOutput):
+                outputs[name] = output.model_copy(update={"id": digest})
+            elif digest != output.sha256:
+                raise Refusal("malformed-result", f"{output.file} of {self.name} has other bytes than were announced")
         document = {"owner": self._owner, "outputs": outputs, "expires_at": self._expires_at}
         return self._place.move(self._document.model_copy(update=document).model_dump_json())
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from tests.claims import computed, finish, take
-from tests.workers.stepping import CHAIN
+from tests.workers.stepping import CHAIN, PACK
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
@@ -79,7 +79,7 @@ HIDE = Operation(
 )
 
 COMPUTATIONS = {operation.name: operation for operation in (SCALE, DRAW, HIDE)}
-WITH_TASKS: Mapping[str, Computation] = {**COMPUTATIONS, CHAIN.name: CHAIN}
+WITH_TASKS: Mapping[str, Computation] = {**COMPUTATIONS, CHAIN.name: CHAIN, PACK.name: PACK}
 
 
 def compute(name: str, params: Any, arrays: Mapping[str, Any], seed: int | None) -> dict[str, Any]:

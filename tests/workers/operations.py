@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from tests.workers.stepping import CHAIN
+from tests.workers.stepping import CHAIN, PACK
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS as CATALOGUE
 from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
@@ -198,7 +198,7 @@ PIECES = {
 OTHER_PIECES = {"pieces": replace(PIECES["pieces"]), "double": OPERATIONS["double"]}
 vars(OTHER_PIECES["pieces"])["code"] = "other code"
 
-WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN}
+WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN, PACK.name: PACK}
 
 # The same task with other code.
 WITH_OTHER_TASKS: Mapping[str, Computation] = {CHAIN.name: replace(CHAIN, uses=(PACKAGE,))}

@@ -15,10 +15,17 @@ import numpy as np
 
 from warpdesk.models import DTYPES
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Computation
+from warpdesk_server.kernels.operation import Computation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
-from warpdesk_server.workers.queue.protocol import ArrayOutput, AttachedInputs, JobRequest, ResultDocument, ValueOutput
+from warpdesk_server.workers.queue.protocol import (
+    ArrayOutput,
+    AttachedInputs,
+    FileOutput,
+    JobRequest,
+    ResultDocument,
+    ValueOutput,
+)
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.npy_writer import STRETCH
 from warpdesk_server.workers.store.protocol import UNKNOWN_ID, WorkerStore
@@ -99,7 +106,7 @@ def encode(
     store: WorkerStore,
     now: float,
 ) -> None:
-    """Write what the child computed, `result.json` and one .npy file per array output, into an attempt's directory.
+    """Write what the child computed, `result.json` and one file per array or file output, into an attempt's directory.
 
     It may have them already, empty. Raises TypeError when the operation returned something else than it declares.
     """
@@ -111,10 +118,7 @@ def encode(
         owner=request.owner,
         operation=operation.name,
         outputs={
-            name: _array(name, outputs[name], request.owner, directory, store)
-            if output.kind == "array"
-            else ValueOutput(value=_plain(outputs[name]))
-            for name, output in declared.items()
+            name: _output(output, outputs[name], request.owner, directory, store) for name, output in declared.items()
         },
         expires_at=now + request.result_ttl,
     )
@@ -140,11 +144,19 @@ def digest(operation: Computation, outputs: Mapping[str, Any]) -> str:
 
 def files(operation: Computation) -> list[str]:
     """The names of the result files that the child writes by `encode`."""
-    return [_DOCUMENT, *(_file(output.name) for output in operation.outputs if output.kind == "array")]
+    return [_DOCUMENT, *(output.stored_as for output in operation.outputs if output.kind == "array")]
 
 
-def _file(output: str) -> str:
-    return f"{output}.npy"
+def size(operation: Computation, outputs: Mapping[str, Any]) -> int:
+    """The bytes of the arrays and files that the child's operation returned."""
+    sizes = (_size(output, outputs.get(output.name)) for output in operation.outputs)
+    return sum(sizes)
+
+
+def _size(output: Output, value: Any) -> int:
+    if output.kind == "file":
+        return value.stat().st_size if isinstance(value, Path) else len(value) if isinstance(value, bytes) else 0
+    return value.nbytes if output.kind == "array" and hasattr(value, "nbytes") else 0
 
 
 def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
@@ -172,14 +184,50 @@ def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
     return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape), info
 
 
-def _array(name: str, value: Any, owner: str, directory: Path, store: WorkerStore) -> ArrayOutput:
+def _output(
+    output: Output, value: Any, owner: str, directory: Path, store: WorkerStore
+) -> ArrayOutput | FileOutput | ValueOutput:
+    """One output of the child's result for its document, once its file, if it has one, is written."""
+    if output.kind == "array":
+        return _array(output, value, owner, directory, store)
+    if output.kind == "file":
+        return _file(output, value, directory, store)
+    return ValueOutput(value=_plain(value))
+
+
+def _file(output: Output, value: Any, directory: Path, store: WorkerStore) -> FileOutput:
+    """A file of the child's result, from its bytes or from a path. At its own place it is already."""
+    place = directory / output.stored_as
+    if isinstance(value, bytes):
+        stretch = STRETCH if store.forced else len(value)
+        _write(str(place), [value[:stretch]], memoryview(value)[stretch:])
+    elif not isinstance(value, Path):
+        raise TypeError(f"output {output.name!r} is a file, and a {type(value).__name__} is neither bytes nor a path")
+    elif value != place:
+        with value.open("rb") as source, place.open("wb") as target:
+            while piece := source.read(STRETCH):
+                target.write(piece)
+                if store.forced:
+                    target.flush()
+                    os.fdatasync(target.fileno())
+    with place.open("rb") as file:
+        return FileOutput(
+            file=output.stored_as,
+            name=output.file,
+            media_type=output.media_type,
+            bytes=os.fstat(file.fileno()).st_size,
+            sha256=hashlib.file_digest(file, "sha256").hexdigest(),
+        )
+
+
+def _array(output: Output, value: Any, owner: str, directory: Path, store: WorkerStore) -> ArrayOutput:
     array = np.asarray(value)
     dtype = _DTYPES.get(array.dtype)
     if dtype is None:
-        raise TypeError(f"output {name!r} has dtype {array.dtype}, which is not one of {', '.join(DTYPES)}")
+        raise TypeError(f"output {output.name!r} has dtype {array.dtype}, which is not one of {', '.join(DTYPES)}")
     array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
     data = array.reshape(-1).view(np.uint8).data
-    file = _file(name)
+    file = output.stored_as
     stretch = STRETCH if store.forced else len(data)
     _write(f"{directory}/{file}", [npy.header(dtype, array.shape), data[:stretch]], data[stretch:])
     special = array.dtype.kind == "f" and not np.isfinite(array).all()

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from warpdesk_server.kernels.gpu.contract import Device
@@ -43,6 +45,7 @@ CHECKPOINT_PART = 0.02  # of a task's time that its checkpoints may take
 class _Context:
     """The context of the task that this child runs (`kernels.task.Context`)."""
 
+    task: Task
     attempt: Attempt
     head: CheckpointHead  # as of the last step whose state was kept
     store: WorkerStore
@@ -74,6 +77,15 @@ class _Context:
             with self._parent():
                 self._asked_to_stop = told_to_stop(self.pipe, self.attempt.request.id)
         return self._asked_to_stop
+
+    def file(self, output: str) -> Path:
+        places = {each.name: each.stored_as for each in self.task.outputs if each.kind == "file"}
+        return self.folder / places[output]
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of this attempt's result, which the store deletes where the attempt does not succeed."""
+        return self.store.new_result(self.attempt.request.id, self.attempt.attempt, codec.files(self.task))
 
     def report(self, step: int, done: float | None = None, **values: float) -> None:
         now, step = time.monotonic(), _step(step)
@@ -250,7 +262,7 @@ def _resumed(
     described = [params.model_dump(mode="json"), request.inputs, request.seed]
     work = hashlib.blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
     head = CheckpointHead(0, 0.0, task.code, work)
-    context = _Context(attempt, head, store, pipe, least_seconds, device)
+    context = _Context(task, attempt, head, store, pipe, least_seconds, device)
     if not attempt.checkpoint:
         return context
     context.again, changed = "its checkpoint cannot be read any more; it begins again", False
@@ -267,7 +279,7 @@ def _resumed(
                 changed = True
                 context.again = f"its code has changed since the checkpoint of step {kept.head.step}; it begins again"
             continue
-        context = _Context(attempt, kept.head, store, pipe, least_seconds, device, kept.state)
+        context = _Context(task, attempt, kept.head, store, pipe, least_seconds, device, kept.state)
         context.resumed_from = kept.head.step
         break
     if context.again:
@@ -280,11 +292,12 @@ def _succeeded(
 ) -> Succeeded | Failed:
     """The outcome of a task that is done, whose result is in the store."""
     request = attempt.request
-    sizes = [array.nbytes for array in outputs.values() if hasattr(array, "nbytes")]
-    if sum(sizes) > request.result_bytes:
-        raise _Over("operation-error", f"its arrays have {sum(sizes)} bytes, and it declares {request.result_bytes}")
-    store.require_room(sum(sizes))
-    directory = store.new_result(request.id, attempt.attempt, codec.files(task))
+    size = codec.size(task, outputs)
+    if size > request.result_bytes:
+        raise _Over("operation-error", f"its result has {size} bytes, and it declares {request.result_bytes}")
+    directory = context.folder
+    present = sum(file.stat().st_size for file in directory.iterdir())
+    store.require_room(max(0, size - present))
     codec.encode(task, request, outputs, directory, store, time.time())
     if unkept := store.finish_results([directory.name]):
         raise unkept[directory.name]
@@ -297,4 +310,4 @@ def _succeeded(
         compute_seconds=context.seconds,
         resumed_from=context.resumed_from,
     )
-    return Succeeded(result=directory.name, provenance=provenance, bytes=sum(sizes))
+    return Succeeded(result=directory.name, provenance=provenance, bytes=size)

@@ -7,7 +7,17 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from warpdesk.models import BackendWish, ChargeRef, DType, EventName, Priority, PublicProvenance
+from warpdesk.models import (
+    FILE_NAME,
+    MEDIA_TYPE,
+    BackendWish,
+    ChargeRef,
+    DType,
+    EventName,
+    File,
+    Priority,
+    PublicProvenance,
+)
 from warpdesk_server.kernels.array import ArrayInfo
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
@@ -98,7 +108,7 @@ class JobRequest(Message):
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
     task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
     checkpoint_bytes: int = 0  # the most that a checkpoint of a task, or the arrays of a shard, may take on the disk
-    result_bytes: int = 0  # of a task: the most that the arrays of its result may take
+    result_bytes: int = 0  # of a task: the most that the arrays and files of its result may take
     seconds: float | None = None  # of a task: the most that all its steps may take together
     forecast: Forecast | None = None  # None where no worker has a GPU
     shards: int = 1  # parts in which several workers may compute it (`kernels.sharding`)
@@ -280,6 +290,20 @@ class ArrayOutput(Message):
         return ArrayInfo(self.dtype, self.shape, self.has_nan, self.has_inf)
 
 
+class FileOutput(Message):
+    """An output in `result.json` that is a file of its own format: one beside the document, and what is told of it."""
+
+    file: str
+    name: str = Field(pattern=FILE_NAME)
+    media_type: str = Field(pattern=MEDIA_TYPE)
+    bytes: int = Field(ge=0)
+    sha256: str
+
+    @property
+    def reference(self) -> File:
+        return File(file=self.name, media_type=self.media_type, bytes=self.bytes, sha256=self.sha256)
+
+
 class ValueOutput(Message):
     """An output in `result.json` that is a plain JSON value. NaN and infinities are null."""
 
@@ -292,7 +316,7 @@ class ResultDocument(Message):
     job: str
     owner: str = ""  # of the job; the release before wrote none
     operation: str
-    outputs: dict[str, ArrayOutput | ValueOutput]
+    outputs: dict[str, ArrayOutput | FileOutput | ValueOutput]
     expires_at: float
 
 

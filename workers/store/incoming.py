@@ -3,14 +3,15 @@
 import errno
 import secrets
 import shutil
+from hashlib import file_digest, sha256
 from pathlib import Path
 
 from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument
+from warpdesk_server.workers.queue.protocol import ArrayOutput, FileOutput, ResultDocument
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.files import alone_in
-from warpdesk_server.workers.store.npy_writer import NpyWriter
+from warpdesk_server.workers.store.npy_writer import FileWriter, NpyWriter
 from warpdesk_server.workers.store.secret import StoreKeys, id_of
 
 _READ_AT_ONCE = 1 << 20  # bytes of an output that is proven
@@ -32,6 +33,10 @@ class IncomingResult:
         info = ArrayInfo(dtype, shape)
         mac = self._keys.array_mac(self._owner, info)
         return NpyWriter(self._directory / file, info, mac, self._kept_free, forced=self._forced)
+
+    def file_writer(self, file: str, size: int) -> FileWriter:
+        """Begin the file of one output of the received result; the writer's `finish` returns its SHA-256."""
+        return FileWriter(self._directory / file, size, sha256(), self._kept_free, forced=self._forced)
 
     def move(self, document: str) -> bool:
         """Add `result.json` and move the received result to its place in the store. False if the attempt has a result
@@ -64,6 +69,10 @@ class IncomingResult:
         try:
             document = ResultDocument.model_validate_json((self._place / "result.json").read_bytes())
             for output in document.outputs.values():
+                if isinstance(output, FileOutput):
+                    with (self._place / output.file).open("rb") as stream:
+                        if file_digest(stream, "sha256").hexdigest() != output.sha256:
+                            return False
                 if isinstance(output, ArrayOutput):
                     mac = self._keys.array_mac(self._owner, output.info)
                     with (self._place / output.file).open("rb") as stream:

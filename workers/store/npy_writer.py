@@ -1,11 +1,11 @@
-"""The writer of .npy files, which hashes the numbers as they arrive and leaves the disk's reserve free."""
+"""The writers of a store's files, which hash what arrives and leave the disk's reserve free."""
 
 import errno
 import os
 import tempfile
 from collections import deque
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from blake3 import blake3
 
@@ -27,38 +27,54 @@ _RESERVED_FROM = 256 << 10
 STRETCH = 16 << 20
 
 
-class NpyWriter:
-    """The writer of one .npy file in a store. It hashes the numbers as they arrive, and `kept_free` bytes of the disk
-    stay free.
+class Digest(Protocol):
+    """A digest of what a file of the store holds."""
+
+    def update(self, data: bytes | memoryview, /) -> object: ...
+
+    def hexdigest(self) -> str: ...
+
+
+class FileWriter:
+    """The writer of one file in a store. It hashes the bytes as they arrive, and `kept_free` bytes of the disk stay
+    free.
 
     What is `forced`, because the store is durable, is nearly on the disk by the time it is whole.
     """
 
-    def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int, *, forced: bool) -> None:
-        self._info, self._mac, self._file, self._kept_free, self._forced = info, mac, file, kept_free, forced
-        self._left = info.nbytes
-        self.header = npy.header(info.dtype, info.shape)
-        self._taken: deque[bytes | memoryview] = deque([self.header])
-        self._size = len(self.header) + info.nbytes
+    def __init__(
+        self,
+        file: Path,
+        size: int,
+        digest: Digest,
+        kept_free: int,
+        *,
+        forced: bool,
+        header: bytes = b"",
+        what: str = "the file",
+    ) -> None:
+        """A file of so many bytes after its `header`, which is not hashed; `what` it is, in errors."""
+        self._digest, self._file, self._kept_free, self._forced = digest, file, kept_free, forced
+        self._content, self._left, self._what = size, size, what
+        self.header = header
+        self._taken: deque[bytes | memoryview] = deque([header])
+        self._size = len(header) + size
         self._written = self._reserved = self._on_disk = 0
         self._stream: BinaryIO | None = None
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes to the .npy file; they must not change before they are flushed. Raises
-        ValueError past the size that the shape declares. The bytes are hashed at once, while they are in the
-        processor's cache."""
+        """Append bytes to the stored file; they must not change before they are flushed. Raises ValueError past the
+        declared size. The bytes are hashed at once, while they are in the processor's cache."""
         size = memoryview(chunk).nbytes
         if size > self._left:
-            raise ValueError(
-                f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
-                f"got at least {self._info.nbytes - self._left + size}"
-            )
-        self._mac.update(chunk)
+            came = self._content - self._left + size
+            raise ValueError(f"{self._what} has {self._content} bytes, got at least {came}")
+        self._digest.update(chunk)
         self._taken.append(chunk)
         self._left -= size
 
     def flush(self) -> None:
-        """Write the bytes that were taken to the .npy file on disk. One thread may do so while another takes more."""
+        """Write the bytes that were taken to the stored file on disk. One thread may do so while another takes more."""
         if self._stream is None:
             self._stream = self._file.open("x+b", buffering=0)  # (where it is emulated, a reservation reads)
         while self._taken:
@@ -74,7 +90,7 @@ class NpyWriter:
                 self._on_disk = self._written
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
-        """Reserve disk space for the next bytes of the .npy file. It is only advice to the file system, but a full disk
+        """Reserve disk space for the next bytes of the file. It is only advice to the file system, but a full disk
         refuses it. At most twice what came is reserved: an upload that stops in the middle holds little of the disk."""
         ahead = min(self._written + 2 * size, _RESERVED_AT_ONCE)  # so that few calls do
         stretch = min(max(size, ahead), self._size - self._written)
@@ -87,20 +103,33 @@ class NpyWriter:
             self._reserved = self._size  # the file system reserves nothing: do not ask again
 
     def finish(self) -> str:
-        """Write the rest of the .npy file and close it; returns the array's id. Raises ValueError when bytes are
-        missing."""
+        """Write the rest of the stored file and close it; returns its digest in hexadecimal. Raises ValueError when
+        bytes are missing."""
         if self._left:
-            raise ValueError(
-                f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
-                f"got {self._info.nbytes - self._left}"
-            )
+            raise ValueError(f"{self._what} has {self._content} bytes, got {self._content - self._left}")
         self.flush()
         self.close()
-        return id_of(self._mac)
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
+
+
+class NpyWriter(FileWriter):
+    """The writer of one .npy file in a store, which takes C-ordered little-endian bytes."""
+
+    def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int, *, forced: bool) -> None:
+        what = f"{info.dtype} of shape {list(info.shape)}"
+        header = npy.header(info.dtype, info.shape)
+        super().__init__(file, info.nbytes, mac, kept_free, forced=forced, header=header, what=what)
+        self._info, self._mac = info, mac
+
+    def finish(self) -> str:
+        """Write the rest of the .npy file and close it; returns the array's id. Raises ValueError when bytes are
+        missing."""
+        super().finish()
+        return id_of(self._mac)
 
 
 class Scratch:

@@ -80,8 +80,8 @@ class WorkerStore(Protocol):
         """Make in advance the result directory that the next `new_result` will need, while no job waits."""
 
     def result(self, name: str) -> Path:
-        """A result's directory in the store: `result.json` (workers.queue.protocol.ResultDocument) and one .npy file
-        per array output."""
+        """A result's directory in the store: `result.json` (workers.queue.protocol.ResultDocument) and one file
+        per output that is an array or a file."""
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
         """Make whole results as durable as the store promises, and return the errors of those that are not kept.

@@ -12,7 +12,7 @@ root/                       0700
   checkpoints/<job>/        <attempt>.<step>: the state of a task after a step; <number>.1: the arrays of a shard
   rows/                     matrices whose rows arrive one by one
   usage/                    how many bytes each owner stores: usage.py
-  results/<job>.<attempt>/  result.json and one .npy file per array output
+  results/<job>.<attempt>/  result.json and one file per output that is an array or a file
   records-signed            what an earlier release queued has a MAC by now
 """
 

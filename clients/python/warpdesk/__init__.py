@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from warpdesk.client import (
         AsyncClient,
         AsyncJob,
+        AsyncResultFile,
         Busy,
         Client,
         Job,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         ProgressBar,
         RequestRefused,
         Result,
+        ResultFile,
         RoundTimeout,
         Unauthorized,
         Unreachable,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "AsyncJob",
+    "AsyncResultFile",
     "Busy",
     "Client",
     "Job",
@@ -35,6 +38,7 @@ __all__ = [
     "ProgressBar",
     "RequestRefused",
     "Result",
+    "ResultFile",
     "RoundTimeout",
     "Unauthorized",
     "Unreachable",

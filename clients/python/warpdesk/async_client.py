@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -28,7 +29,8 @@ from warpdesk.calls import (
 )
 from warpdesk.errors import JobFailed, JobTimeout, WarpdeskError
 from warpdesk.event_reader import Reading
-from warpdesk.exchange import BODY, PAUSE, ArrayBody, Exchange, Steps, T, deadline_of
+from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline_of
+from warpdesk.files import AsyncResultFile, FileBody, FileReference
 from warpdesk.models import (
     Accountant,
     Array,
@@ -87,7 +89,7 @@ class AsyncClient(AsyncOperations):
     """`Client` for asyncio: the same methods, awaited; `list` and `events` are asynchronous iterators."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:
-        self._exchange = Exchange(url, api_key, timeout)
+        self._exchange = Exchange(url, api_key, timeout, partial(AsyncResultFile, self._fetch))
         self._http = httpx.AsyncClient()
 
     async def run(
@@ -298,6 +300,10 @@ class AsyncClient(AsyncOperations):
         own._client = self
         return own
 
+    async def _fetch(self, file: FileReference, body: FileBody) -> None:
+        """Fetch a file of a result from the service, for the file itself."""
+        await self._send(self._exchange.fetch(file, body))
+
     async def _send(self, steps: Steps[T]) -> T:
         try:
             request = next(steps)
@@ -306,7 +312,7 @@ class AsyncClient(AsyncOperations):
                 try:
                     response = await self._http.send(request, stream=True)
                     async with aclosing(response):
-                        if body := ArrayBody.of(response):
+                        if body := body_of(request, response):
                             async for piece in response.aiter_raw():
                                 body.take(piece)
                             response.extensions[BODY] = body

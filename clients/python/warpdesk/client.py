@@ -11,6 +11,7 @@ the two clients differ only in how they send them.
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
@@ -46,7 +47,8 @@ from warpdesk.errors import (
     WarpdeskError,
 )
 from warpdesk.event_reader import Reading
-from warpdesk.exchange import BODY, PAUSE, ArrayBody, Exchange, Steps, T, deadline_of
+from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline_of
+from warpdesk.files import AsyncResultFile, FileBody, FileReference, ResultFile
 from warpdesk.models import (
     Accountant,
     Array,
@@ -67,6 +69,7 @@ __all__ = [
     "Array",
     "AsyncClient",
     "AsyncJob",
+    "AsyncResultFile",
     "Budget",
     "Busy",
     "Client",
@@ -79,6 +82,7 @@ __all__ = [
     "ProgressBar",
     "RequestRefused",
     "Result",
+    "ResultFile",
     "Round",
     "RoundResult",
     "RoundTimeout",
@@ -142,7 +146,7 @@ class Client(Operations):
     """
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:
-        self._exchange = Exchange(url, api_key, timeout)
+        self._exchange = Exchange(url, api_key, timeout, partial(ResultFile, self._fetch))
         self._http = httpx.Client()
 
     def run(
@@ -350,6 +354,10 @@ class Client(Operations):
         own._client = self
         return own
 
+    def _fetch(self, file: FileReference, body: FileBody) -> None:
+        """Fetch a file of a result from the service, for the file itself."""
+        self._send(self._exchange.fetch(file, body))
+
     def _send(self, steps: Steps[T]) -> T:
         try:
             return send(self._http, steps)
@@ -367,7 +375,7 @@ def send(http: httpx.Client, steps: Steps[T]) -> T:
             try:
                 response = http.send(request, stream=True)
                 with closing(response):
-                    if body := ArrayBody.of(response):
+                    if body := body_of(request, response):
                         for piece in response.iter_raw():
                             body.take(piece)
                         response.extensions[BODY] = body

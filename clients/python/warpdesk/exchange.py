@@ -8,7 +8,7 @@ the exception into the generator.
 import os
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from math import floor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,10 +31,12 @@ from warpdesk.errors import (
     WarpdeskError,
     checked,
 )
+from warpdesk.files import FileBody, FileReference
 from warpdesk.models import (
     DTYPES,
     Array,
     Budget,
+    File,
     Job,
     JobDescription,
     JobPage,
@@ -56,6 +58,7 @@ FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is 
 LONGEST_PAUSE = 1.0  # seconds between questions to which the service gives no answer before its time
 PAUSE = "pause"
 BODY = "body"  # a response's extension: the array that it brought, as `ArrayBody`
+INTO = "into"  # a request's extension: the `FileBody` that its response is written to
 
 TRIES = 5  # of a request whose connection fails; the pauses between them are 1.5 seconds together
 FIRST_RETRY = 0.1  # seconds; doubles each time
@@ -63,6 +66,7 @@ FIRST_RETRY = 0.1  # seconds; doubles each time
 # Connection errors that a retry over a new connection may avoid.
 LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 TRY_LATER = (429, 503)
+REST = 206  # the status of a response that has the rest of a file
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Reply)
@@ -88,6 +92,15 @@ class ArrayBody:
         self.content[begin : self._end] = piece
 
 
+def body_of(request: httpx.Request, response: httpx.Response) -> ArrayBody | FileBody | None:
+    """The place that a response's bytes go to as they arrive; None for one that is read as a whole."""
+    into: FileBody | None = request.extensions.get(INTO)
+    if into is None or not response.is_success:
+        return ArrayBody.of(response)
+    into.begin(goes_on=response.status_code == REST)
+    return into
+
+
 def _array_of(response: httpx.Response) -> AnyArray:
     body = response.extensions.get(BODY)
     return from_npy(response.content if body is None else body.content)
@@ -96,7 +109,15 @@ def _array_of(response: httpx.Response) -> AnyArray:
 class Exchange:
     """The client's requests to one service, with its address, its API key and the operations it has."""
 
-    def __init__(self, url: str | None, api_key: str | None, timeout: float) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        api_key: str | None,
+        timeout: float,
+        file: Callable[[str, File], FileReference] = FileReference,
+    ) -> None:
+        """`file` makes what a result has for an output that is a file, of its path and its description."""
+        self._file = file
         self.url = _address(url or os.environ.get("WARPDESK_URL") or URL)
         self.timeout = timeout
         self._headers = {"Accept": "application/json"}
@@ -191,6 +212,9 @@ class Exchange:
             if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
                 response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
                 outputs[name] = _array_of(response)
+            elif kinds.get(name) == "file":
+                described = File.model_validate(outputs[name])
+                outputs[name] = self._file(f"/v1/jobs/{found.id}/result/{name}", described)
         return Result(outputs, body.provenance, found)
 
     def cancel(self, job: AnyJob) -> Steps[Job]:
@@ -239,6 +263,12 @@ class Exchange:
     def download(self, array: Array | str) -> Steps[AnyArray]:
         response = yield from self.ask("GET", f"/v1/arrays/{id_of(array)}", headers={"Accept": NPY})
         return _array_of(response)
+
+    def fetch(self, file: FileReference, body: FileBody) -> Steps[None]:
+        """Fetch a file of a result from the service. Where a connection breaks, the next goes on after it."""
+        headers = {"Accept": file.media_type, "Accept-Encoding": "identity"}
+        yield from self.ask("GET", file.path, headers=headers, into=body)
+        body.require(file.described)
 
     def operations(self, deadline: float | None = None) -> Steps[dict[str, OperationDescription]]:
         found = yield from self._read(OperationList, "GET", "/v1/operations", deadline=deadline)
@@ -292,12 +322,14 @@ class Exchange:
         deadline: float | None = None,
         wait: bool = False,
         pause: float = 0.0,
+        into: FileBody | None = None,
     ) -> Steps[httpx.Response]:
         """Send one request of the client with retries, and return the service's successful response.
 
         With `wait` the service may hold the request until the deadline. A request is sent again if its connection
         fails, or if the service says when to retry. Retries end at the deadline, or without one after the time a
-        request may take. Every request is idempotent.
+        request may take. Every request is idempotent. With `into` the response is written there; a request that is sent
+        again asks for the rest, and one that brought something counts as the first.
         """
         until = deadline
         tries = 0
@@ -307,9 +339,16 @@ class Exchange:
             if seconds:
                 request.headers["Prefer"] = f"wait={seconds}"
             request.extensions[PAUSE] = pause
+            before = 0
+            if into is not None:
+                request.extensions[INTO], before = into, into.size
+                if before:
+                    request.headers["Range"] = f"bytes={before}-"
             try:
                 response = yield request
             except httpx.TransportError as error:
+                if into is not None and into.size > before:
+                    until, tries = deadline, 0
                 until = until or time.monotonic() + self.timeout
                 tries += 1
                 pause = FIRST_RETRY * 2 ** (tries - 1)

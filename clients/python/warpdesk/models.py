@@ -18,6 +18,8 @@ Neighbouring = Literal["add_remove", "replace_one"]
 
 
 ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
+FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"  # of a file that is an output; it names no other folder
+MEDIA_TYPE = r"^[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}$"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"  # PostgreSQL keeps no text with a NUL
 
 
@@ -142,6 +144,15 @@ class JobError(Reply):
     retryable: bool
 
 
+class File(Reply):
+    """An output that is a file, as JSON tells it. Its bytes are at `/v1/jobs/{id}/result/{output}`."""
+
+    file: Annotated[str, Field(pattern=FILE_NAME, description="Its name")]
+    media_type: Annotated[str, Field(pattern=MEDIA_TYPE)]
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
 class Result(Reply):
     """The answer. NaN is null, an infinity the string "Infinity" or "-Infinity"."""
 
@@ -149,7 +160,10 @@ class Result(Reply):
     operation: str
     outputs: Annotated[
         dict[str, Any],
-        Field(description="A number, string, object or nested list; over 100,000 numbers: {array, dtype, shape}"),
+        Field(
+            description="A number, string, object or nested list; over 100,000 numbers: {array, dtype, shape}; "
+            "a file: {file, media_type, bytes, sha256}"
+        ),
     ]
     provenance: Provenance
 
@@ -256,7 +270,7 @@ class InputDescription(Reply):
 class OutputDescription(Reply):
     name: str
     doc: str
-    kind: Literal["array", "value"]
+    kind: Literal["array", "value", "file"]
 
 
 class Limits(Reply):

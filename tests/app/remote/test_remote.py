@@ -1,6 +1,7 @@
 """A worker on another host, which reaches the store through the API, and what its key may do."""
 
 import errno
+import hashlib
 import json
 import os
 import socket
@@ -32,7 +33,8 @@ from tests.link import Link
 from tests.waiting import wait_until
 from tests.workers.operations import OPERATIONS
 from tests.workers.queue.snapshot import Snapshot
-from tests.workers.stepping import CHAIN
+from tests.workers.stepping import CHAIN, PACK
+from tests.workers.stepping.task import model
 from warpdesk.models import ChargeRef, State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
@@ -443,8 +445,9 @@ class Tasks:
 
     host: Host
 
-    def submit(self, **params: Any) -> str:
-        answer = self.host.owner.post("/v1/jobs", json={"operation": "chain", "params": params, "seed": 7})
+    def submit(self, operation: str = "chain", **params: Any) -> str:
+        body = {"operation": operation, "params": params, **({"seed": 7} if operation == "chain" else {})}
+        answer = self.host.owner.post("/v1/jobs", json=body)
         assert answer.status_code == 202, answer.text
         job_id: str = answer.json()["id"]
         return job_id
@@ -459,7 +462,7 @@ class Tasks:
         parent, child = Pipe()
         attempt = Attempt(request=job.request, attempt=job.attempt, claim=job.token, checkpoint=checkpoint)
         with open_at(self.host) as store, at_hand(store, job), parent, child:
-            outcome = tasks.run(attempt, {"chain": CHAIN}, store, without_gpu("not needed"), child, 0.0)
+            outcome = tasks.run(attempt, {"chain": CHAIN, "pack": PACK}, store, without_gpu("not needed"), child, 0.0)
             messages = [receive(parent) for _ in iter(parent.poll, False)]
         return outcome, [message for message in messages if isinstance(message, Stepped)]
 
@@ -499,6 +502,47 @@ def test_a_damaged_checkpoint_is_passed_over_on_another_host_too(far: Tasks) -> 
     outcome, messages = far.run(far.claim(), "1.5")
     assert outcome.provenance.resumed_from == 4
     assert [message.step for message in messages if message.checkpoint] == [5]
+
+
+def test_a_task_on_another_host_sends_its_files(far: Tasks) -> None:
+    job_id = far.submit("pack", size=300_000)
+    job = far.claim()
+    outcome, _ = far.run(job)
+    assert finish(far.host.api.queue, job, outcome) == "done"
+    assert far.host.owner.get(f"/v1/jobs/{job_id}/result/model").content == model(300_000)
+    assert far.host.owner.get(f"/v1/jobs/{job_id}/result/notes").content == b""
+    assert far.host.here() == [], "nothing stays on the worker's host"
+
+
+def test_files_of_another_host_are_those_that_the_task_declares(far: Tasks) -> None:
+    """No worker chooses where its service writes, what a download is called, or how much it is."""
+    job_id = far.submit("pack")
+    job = far.claim()
+    good = {"file": "model-model.bin", "name": "model.bin", "media_type": "application/octet-stream", "bytes": 5}
+    empty = {"file": "notes-notes.html", "name": "notes.html", "media_type": "text/html", "bytes": 0}
+
+    def answer(content: bytes = b"model", **change: Any) -> str:
+        files = {"model": {**good, "sha256": hashlib.sha256(content).hexdigest(), **change}, "size": {"value": 5}}
+        files["notes"] = {**empty, "sha256": hashlib.sha256().hexdigest()}
+        text = {"job": job_id, "operation": "pack", "outputs": files, "expires_at": 0.0}
+        head = json.dumps({"results": [{"name": f"{job_id}.1", "claim": job.token, "document": text}]}).encode()
+        body = struct.pack(">I", len(head)) + head + content
+        reply = far.host.worker.post("/v1/worker/results", content=body, headers={"Content-Type": RESULTS}).json()
+        return str(reply.get("code") or reply["refused"].get(f"{job_id}.1", {}).get("detail", ""))
+
+    assert answer(file="../../model.bin") == "A file is not named after its output"
+    assert answer(file="result.json") == "A file is not named after its output"
+    assert answer(name="other.bin") == "A file is not named after its output"
+    assert "has files of the types" in answer(media_type="text/html")
+    assert answer(name='x"; y') == answer(bytes=-1) == answer(media_type="text/html\r\n") == "malformed-result"
+    assert answer(sha256="0" * 64) == "malformed-result"
+    assert answer(bytes=6) == answer(bytes=4) == "malformed-result", "shorter or longer than announced"
+    size = (1 << 20) + 1
+    assert answer(bytes(size), bytes=size) == f"Its arrays and files have {size} bytes, and the task declares {1 << 20}"
+    assert far.host.spool() == []
+    assert answer() == ""
+    assert finish(far.host.api.queue, job, succeeded(job)) == "done"
+    assert far.host.owner.get(f"/v1/jobs/{job_id}/result/model").content == b"model"
 
 
 def test_a_checkpoint_that_cannot_be_sent_is_left_out_and_the_task_goes_on(far: Tasks) -> None:

@@ -1,5 +1,6 @@
 """A task's run in a child: how often it reports and keeps its state, and what it refuses."""
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,15 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.workers.stepping import CHAIN, ChainParams
-from warpdesk_server.kernels.operation import Input
+from tests.workers.operations import OPERATIONS
+from tests.workers.stepping import CHAIN, PACK, ChainParams
+from tests.workers.stepping.task import model
+from warpdesk_server.kernels.operation import Input, Output
 from warpdesk_server.kernels.task import Stopped, Task, Undisturbed
 from warpdesk_server.workers.child import tasks
 from warpdesk_server.workers.child.checkpoint import CheckpointHead
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.pipe import Attempt, FromChild, Stepped, StopTask, receive, send
 from warpdesk_server.workers.queue import protocol
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, ResultDocument
 from warpdesk_server.workers.store.spool import SpoolStore
 
 HEAD = CheckpointHead(step=0, seconds=0.0, code="c0de", work="3456")
@@ -40,7 +43,7 @@ class Child:
     def __init__(self, clock: Clock, parent: Connection, child: Connection, keep: Callable[..., None]) -> None:
         self.clock, self.parent = clock, parent
         self.store: Any = type("Store", (), {"keep_checkpoint": staticmethod(keep)})
-        self.context = tasks._Context(Attempt(request=request(), attempt=1), HEAD, self.store, child, 10.0, None)
+        self.context = tasks._Context(CHAIN, Attempt(request=request(), attempt=1), HEAD, self.store, child, 10.0, None)
 
     def messages(self) -> list[Stepped]:
         found: list[FromChild] = [receive(self.parent) for _ in iter(self.parent.poll, False)]
@@ -50,7 +53,7 @@ class Child:
 def request(**fields: Any) -> JobRequest:
     values: dict[str, Any] = {"params": {"steps": 3}, "inputs": {}, "timeout": 10.0, "result_ttl": 60.0, "seed": 7}
     values |= {"checkpoint_bytes": 1 << 20, "result_bytes": 1 << 20, "task": True, **fields}
-    return JobRequest(id="job_1", owner="key_a", operation="chain", **values)
+    return JobRequest(id="job_1", owner="key_a", **{"operation": "chain", **values})
 
 
 @contextmanager
@@ -204,7 +207,7 @@ def outcome(store: SpoolStore, task: Any = CHAIN, **fields: Any) -> Any:
     parent, end = Pipe()
     with parent, end:
         attempt = Attempt(request=request(**fields), attempt=1)
-        return tasks.run(attempt, {"chain": task}, store, without_gpu("none here"), end, 10.0)
+        return tasks.run(attempt, {attempt.request.operation: task}, store, without_gpu("none here"), end, 10.0)
 
 
 def test_a_task_whose_libraries_are_missing_says_which(store: SpoolStore) -> None:
@@ -249,7 +252,82 @@ def test_an_error_of_the_tasks_own_is_its_failure_and_no_death(
 
 def test_a_result_that_is_larger_than_the_task_declares_is_refused(store: SpoolStore) -> None:
     failed = outcome(store, result_bytes=31)
-    assert failed.message == "its arrays have 32 bytes, and it declares 31"
+    assert failed.message == "its result has 32 bytes, and it declares 31"
+
+
+def packed(store: SpoolStore, result_bytes: int = 1 << 20, **params: Any) -> Any:
+    return outcome(store, PACK, result_bytes=result_bytes, params=params, operation="pack")
+
+
+@pytest.mark.parametrize("forced", [True, False])
+@pytest.mark.parametrize("way", ["in place", "bytes", "elsewhere"])
+def test_a_task_returns_files(tmp_path: Path, way: str, forced: bool) -> None:
+    """Written where its context says, or elsewhere, or as bytes; one is empty."""
+    store = SpoolStore(tmp_path / "store", "always" if forced else "everysec")
+    done = packed(store, size=300_000, way=way, elsewhere=str(tmp_path / "elsewhere"))
+    folder = store.result(done.result)
+    assert sorted(file.name for file in folder.iterdir()) == ["model-model.bin", "notes-notes.html", "result.json"]
+    document = ResultDocument.model_validate_json((folder / "result.json").read_bytes())
+    found, size, notes = document.outputs.values()
+    assert found.model_dump() == {
+        "file": "model-model.bin",
+        "name": "model.bin",
+        "media_type": "application/octet-stream",
+        "bytes": 300_000,
+        "sha256": hashlib.sha256(model(300_000)).hexdigest(),
+    }
+    assert size.model_dump() == {"value": 300_000}
+    assert (notes.model_dump()["bytes"], notes.model_dump()["sha256"]) == (0, hashlib.sha256().hexdigest())
+    assert (folder / "model-model.bin").read_bytes() == model(300_000)
+    assert done.bytes == 300_000
+
+
+@pytest.mark.parametrize("way", ["in place", "bytes", "elsewhere"])
+def test_a_file_that_is_larger_than_the_task_declares_is_refused(tmp_path: Path, store: SpoolStore, way: str) -> None:
+    refused = packed(store, result_bytes=299_999, size=300_000, way=way, elsewhere=str(tmp_path / "elsewhere"))
+    assert refused == Failed(
+        code="operation-error", message="its result has 300000 bytes, and it declares 299999", retryable=False
+    )
+
+
+@pytest.mark.parametrize("way", ["text", "not at all"])
+def test_what_is_no_file_is_no_output(store: SpoolStore, way: str) -> None:
+    assert packed(store, way=way).code == "operation-error"
+
+
+def test_a_full_disk_is_no_error_of_a_task_that_returns_files(tmp_path: Path) -> None:
+    full = SpoolStore(tmp_path / "store", kept_free=1 << 60)
+    assert packed(full, way="bytes").code == "storage-full"
+
+
+ODD_NAMES = ["", ".", "..", ".hidden", "../up", "a/b", "a\\b", "a\nb", 'a"b', "a b", "ä", "a" * 101]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_no_name_of_a_file_leaves_its_folder(name: str) -> None:
+    with pytest.raises(ValueError, match="are no name and type of a file"):
+        Output("model", "", "file", name, "text/plain")
+
+
+@pytest.mark.parametrize("media_type", ["", "text", "text/html; charset=utf-8", "text/html\r\nX: y", "*/*"])
+def test_a_file_has_a_media_type(media_type: str) -> None:
+    with pytest.raises(ValueError, match="are no name and type of a file"):
+        Output("model", "", "file", "model.bin", media_type)
+
+
+def test_a_context_has_a_place_for_files_that_are_declared_alone(tmp_path: Path, store: SpoolStore) -> None:
+    parent, end = Pipe()
+    with parent, end:
+        context = tasks._Context(PACK, Attempt(request=request(), attempt=1), HEAD, store, end, 10.0, None)
+        for output in ("size", "../notes", "other"):
+            with pytest.raises(KeyError):
+                context.file(output)
+        assert context.file("notes") == context.file("notes") == store.result("job_1.1") / "notes-notes.html"
+
+
+def test_an_operation_has_no_files() -> None:
+    with pytest.raises(TypeError, match="only a task has outputs that are files"):
+        replace(OPERATIONS["double"], outputs=PACK.outputs)
 
 
 def test_an_unknown_task_and_wrong_params_are_the_callers(store: SpoolStore) -> None:

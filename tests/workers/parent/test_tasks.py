@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.workers.conftest import Desk
-from tests.workers.stepping.task import undisturbed
+from tests.workers.stepping.task import model, undisturbed
 from warpdesk.models import State
 from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS
 from warpdesk_server.workers.queue.records import JobRecord
@@ -265,6 +265,37 @@ def test_a_task_whose_code_has_changed_begins_again_and_says_so(desk: Desk) -> N
     require_its_bytes(desk, desk.wait(job_id))
     reasons = [event.reason for event in desk.queue.events(job_id) if event.event == "progress" and event.reason]
     assert reasons == ["its code has changed since the checkpoint of step 3; it begins again"]
+
+
+def test_a_task_whose_worker_is_killed_while_it_writes_a_file_returns_it_whole(desk: Desk) -> None:
+    start(desk)
+    with desk.gate() as gate:
+        job_id = desk.submit(
+            "pack", params={"size": 900_000, "gate": gate}, task=True, checkpoint_bytes=1 << 16, result_bytes=1 << 20
+        )
+        results = desk.home / "store" / "results"
+        half = results / f"{job_id}.1" / "model-model.bin"
+        desk.until(lambda: half.exists() and half.stat().st_size == 450_000, "it writes nothing")
+        desk.workers[-1].kill()
+        desk.workers[-1].wait()
+        start(desk)
+        desk.until(lambda: (results / f"{job_id}.2" / "model-model.bin").exists(), "nobody goes on")
+    record = desk.wait(job_id)
+    assert (record.state, record.result) == (State.SUCCEEDED, f"{job_id}.2")
+    assert (results / f"{job_id}.2" / "model-model.bin").read_bytes() == model(900_000)
+    desk.until(lambda: [each.name for each in results.iterdir()] == [f"{job_id}.2"], "the first attempt left a file")
+
+
+def test_a_file_may_be_as_large_as_the_task_says(desk: Desk) -> None:
+    start(desk)
+    job_id = desk.submit("pack", params={"size": 1000}, task=True, checkpoint_bytes=1 << 16, result_bytes=999)
+    record = desk.wait(job_id)
+    assert record.error is not None
+    assert (record.error.code, record.error.message) == (
+        "operation-error",
+        "its result has 1000 bytes, and it declares 999",
+    )
+    assert list((desk.home / "store" / "results").iterdir()) == []
 
 
 def test_a_worker_starts_one_for_tasks_while_some_wait_and_takes_none_itself(desk: Desk) -> None:

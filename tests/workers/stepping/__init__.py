@@ -1,4 +1,7 @@
-"""A task for the tests of tasks: a chain of digests, which is wrong where any step is left out or done twice."""
+"""Tasks for the tests of tasks: a chain of digests, which is wrong where any step is left out or done twice, and one
+whose outputs are files."""
+
+from typing import Literal
 
 from warpdesk_server.kernels.operation import Cost, Example, Output
 from warpdesk_server.kernels.params import Params
@@ -29,4 +32,28 @@ CHAIN = Task(
         step_seconds=2.0 if params.hang_at else 60.0, seconds=None, checkpoint_bytes=1 << 20, result_bytes=1 << 20
     ),
     randomness="seed",
+)
+
+
+class PackParams(Params):
+    size: int = 1 << 20  # of the model, in bytes
+    way: Literal["in place", "bytes", "elsewhere", "text", "not at all"] = "in place"
+    elsewhere: str = ""
+    gate: str = ""  # the second half of the model waits for this file's lock
+
+
+PACK = Task(
+    name="pack",
+    summary="Two files, one of them empty",
+    package="tests.workers.stepping",
+    params=PackParams,
+    inputs=(),
+    outputs=(
+        Output("model", "the bytes 0 to 250 in turn", "file", "model.bin", "application/octet-stream"),
+        Output("size", "how many there are", "value"),
+        Output("notes", "nothing", "file", "notes.html", "text/html"),
+    ),
+    example=Example({}),
+    cost=lambda params, inputs: Cost(bytes=params.size),
+    limits=lambda params, inputs: TaskLimits(60.0, None, checkpoint_bytes=1 << 16, result_bytes=1 << 20),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.workers.stepping import ChainParams
+from tests.workers.stepping import ChainParams, PackParams
 from warpdesk_server.kernels.task import Context, Undisturbed
 
 
@@ -42,3 +42,26 @@ def chain(params: ChainParams, context: Context, *, seed: int) -> dict[str, Any]
         context.report(step, step / params.steps, loss=1 / step)
         context.checkpoint(step, lambda step=step, numbers=numbers: {"done": step, "numbers": numbers})  # type: ignore[misc]
     return {"numbers": numbers, "steps": params.steps}
+
+
+def model(size: int) -> bytes:
+    """The file that `pack` makes."""
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
+
+
+def pack(params: PackParams, context: Context) -> dict[str, Any]:
+    content = model(params.size)
+    answer: Any = content
+    if params.way in ("in place", "elsewhere"):
+        answer = context.file("model") if params.way == "in place" else Path(params.elsewhere)
+        half = params.size // 2
+        with answer.open("wb") as file:
+            file.write(content[:half])
+            file.flush()
+            if params.gate:
+                with Path(params.gate).open() as gate:
+                    fcntl.flock(gate, fcntl.LOCK_EX)
+            file.write(content[half:])
+    elif params.way != "bytes":
+        answer = "a text" if params.way == "text" else context.file("model")
+    return {"model": answer, "size": params.size, "notes": b""}

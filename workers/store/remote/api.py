@@ -18,6 +18,7 @@ from warpdesk_server.workers.queue.protocol import (
     CLAIM,
     SKIP,
     ArrayOutput,
+    FileOutput,
     ResultDocument,
     SentInputs,
     SentResult,
@@ -145,7 +146,7 @@ class ApiClient:
             directory / output.file
             for directory, document in zip(directories, documents, strict=True)
             for output in document.outputs.values()
-            if isinstance(output, ArrayOutput)
+            if isinstance(output, ArrayOutput | FileOutput)
         ]
         size = 4 + len(head) + sum(file.stat().st_size for file in files)
 

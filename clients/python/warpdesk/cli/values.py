@@ -60,7 +60,10 @@ def listed(value: Any) -> Any:
     import numpy as np
 
     from warpdesk.arrays import as_json
+    from warpdesk.files import FileReference
 
+    if isinstance(value, FileReference):
+        return value.described.model_dump()
     if isinstance(value, dict):
         return {name: listed(part) for name, part in value.items()}
     if isinstance(value, list):
