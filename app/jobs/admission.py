@@ -119,6 +119,7 @@ class Admission:
         self._workers_at = self._durability_at = 0.0
         # The kinds of work that some worker takes. What would be of another kind waits in a lane that every one takes.
         self.served = frozenset[Kind]()
+        self.workers: Sequence[WorkerReport] | None = None  # None until they were looked at
 
     # Questions of requests.
 
@@ -384,6 +385,7 @@ class Admission:
             self.served = frozenset(kind for worker in workers for kind in worker.kinds)
             self._long_workers = _long_workers(workers)
             self._idle_for_long = _idle_for_long(workers)
+            self.workers = workers
             able = {
                 worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
             }

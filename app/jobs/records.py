@@ -10,6 +10,7 @@ from fastapi import Response
 from warpdesk import models
 from warpdesk_server.app.access.keys import LOCAL, Key
 from warpdesk_server.app.jobs import schemas
+from warpdesk_server.app.jobs.waiting import waiting_reason
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services
@@ -64,6 +65,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         progress=record.progress,
         step=record.step,
         shards=_shards(record),
+        waiting_reason=_waiting_reason(services, record),
         submitted_at=submitted_at,
         started_at=moment(started_at),
         ended_at=moment(ended_at),
@@ -84,6 +86,14 @@ def _shards(record: JobRecord) -> models.JobShards | None:
     on = None if how is None else how.shards or {}  # none where a worker of the release before computed it as a whole
     cpu, gpu = (None if on is None else on.get(backend, 0) for backend in ("cpu", "gpu"))
     return models.JobShards(count=count, cpu=cpu, gpu=gpu)
+
+
+def _waiting_reason(services: Services, record: JobRecord) -> str | None:
+    """Why the API's job waits, of a task; a second old."""
+    if not record.request.task or record.state is not models.State.QUEUED:
+        return None
+    workers = services.admission.workers
+    return None if workers is None else waiting_reason(record.request.operation, workers)
 
 
 def provenance(record: JobRecord) -> models.Provenance | None:

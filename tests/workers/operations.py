@@ -200,6 +200,9 @@ vars(OTHER_PIECES["pieces"])["code"] = "other code"
 
 WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN, PACK.name: PACK}
 
+# The same task where its library is missing.
+WITHOUT_LIBRARY: Mapping[str, Computation] = {CHAIN.name: replace(CHAIN, libraries=("no-such-library",)), **OPERATIONS}
+
 # The same task with other code.
 WITH_OTHER_TASKS: Mapping[str, Computation] = {CHAIN.name: replace(CHAIN, uses=(PACKAGE,))}
 

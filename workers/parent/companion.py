@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence, Set
@@ -27,6 +28,7 @@ log = logging.getLogger("warpdesk.worker")
 OfCompanions = Literal["long", "tasks"]
 
 IDLE_SECONDS = 300.0  # without a job, until it ends
+FORGOTTEN_SECONDS = 3600.0  # after which it may be able to run a task that it could not: somebody may have helped it
 _LONGEST_DELAY = 60.0  # between two starts, where it ends with a fault; the first is a second
 _TURN_SECONDS, _ILL_SECONDS = 2.0, 3.0  # see `patience`
 _SOUND_SECONDS = 10.0  # after which one that runs has started well
@@ -47,6 +49,8 @@ class Companion:
         self.takes: OfCompanions = takes
         self.kinds = frozenset(_KINDS[takes])
         self.wanted = False  # it is to be started
+        self.tasks: Mapping[str, tuple[str, ...]] | None = None  # with what each lacks in its environment, once known
+        self._heard_at = 0.0  # of these, time.monotonic()
         self.waited_for_since: float | None = None  # since when jobs wait that it would take, by time.monotonic()
         self._python = [settings.task_python] if takes == "tasks" and settings.task_python else python()
         self._busy = busy
@@ -82,18 +86,31 @@ class Companion:
             self._not_before = time.monotonic() + delay
         return False
 
-    def look(self, worker: str, waiting: Set[Kind], others: Sequence[WorkerReport]) -> None:
+    def look(
+        self, worker: str, waiting: Set[Kind], others: Sequence[WorkerReport], tasks: Set[str] = frozenset()
+    ) -> None:
         """Decide at a heartbeat whether the worker starts this companion: such jobs wait, and nobody else takes them.
 
-        `waiting` are the kinds of all jobs that wait.
+        `waiting` are the kinds of all jobs that wait, and `tasks` the names of the tasks among them.
         """
         now, own = time.monotonic(), waiting & self.kinds
+        self._hear(others, now)
+        if self.tasks is not None and now - self._heard_at < FORGOTTEN_SECONDS:
+            own = own if any(self.tasks.get(name) == () for name in tasks) else frozenset()  # it would wait beside them
         if not own:
             self.wanted, self.waited_for_since = False, None
             return
         if self.waited_for_since is None:
             self.waited_for_since = now
         self.wanted = now - self.waited_for_since >= patience(worker, own, others, self.takes)
+
+    def _hear(self, others: Sequence[WorkerReport], now: float) -> None:
+        """Note what the worker's companion reports of the tasks that it can run."""
+        pid = None if self._process is None else self._process.pid
+        for report in others:  # the interpreter may be started by a script
+            is_own = pid in (report.pid, report.started_by) and report.host == socket.gethostname()
+            if is_own and report.tasks is not None:
+                self.tasks, self._heard_at = report.tasks, now
 
     def start(self) -> None:
         """Start the worker's companion, unless it runs, ended with a fault just now, or was told to stop."""

@@ -41,7 +41,7 @@ from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import BELL, handed_key
-from warpdesk_server.workers.queue.protocol import Kind, Stopped, Succeeded
+from warpdesk_server.workers.queue.protocol import OF_TASKS, Kind, Stopped, Succeeded
 from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held, Stale
 from warpdesk_server.workers.queue.replicated_jobs import ReplicatedJobs
 from warpdesk_server.workers.queue.reports import WorkerReport, WorkerState
@@ -85,6 +85,11 @@ class Worker:
         self._pausing: frozenset[Held] = frozenset()  # tasks that their owners pause
         self.undelivered = False
         operations = settings.catalogue()
+        self._tasks: Mapping[str, tuple[str, ...]] | None = None  # as it reports them
+        self._able_tasks: tuple[str, ...] | None = None
+        if settings.takes == "tasks":
+            self._tasks = {name: tuple(task.missing) for name, task in settings.tasks().items()}
+            self._able_tasks = tuple(name for name, missing in self._tasks.items() if not missing)
         self._store = open_store(settings)
         self._examples = Examples(operations, self._store)
         # First of all: it warms up while Redis may still be away.
@@ -156,7 +161,8 @@ class Worker:
 
     def _claim(self, **only: Any) -> Claim:
         takes = "quick" if self.settings.takes == "both" else self.settings.takes
-        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), takes=takes, gpus=self._gpus, **only)
+        gpu, able = not self._leaves_gpu_jobs(), self._able_tasks
+        return Claim(self.name, self.process, gpu=gpu, takes=takes, gpus=self._gpus, tasks=able, **only)
 
     def _wait_for_work(self) -> Batch | None:
         """Wait for jobs in the worker's main thread and return them.
@@ -447,8 +453,10 @@ class Worker:
             for kind in queue.waiting_long_work()
             if self._supervisor.use_gpu or kind not in elsewhere or not kind.endswith("gpu")
         }
+        tasks = queue.waiting_tasks(of_tasks) if (of_tasks := waiting.intersection(OF_TASKS)) else frozenset[str]()
         for companion in self._companions:
-            companion.look(self.name, waiting, others)
+            companion.look(self.name, waiting, others, tasks)
+            self._tasks = companion.tasks or self._tasks
             if companion.wanted:
                 self._wake.wake()
 
@@ -479,6 +487,7 @@ class Worker:
             task_fault=next((each.fault for each in self._companions if each.takes == "tasks"), None),
             started_by=os.getppid(),
             cpu_share=_cpu_share(),
+            tasks=None if self._tasks is None else dict(self._tasks),
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:

@@ -24,6 +24,7 @@ def claim_arguments(claim: Claim) -> tuple[Any, ...]:
     return (
         *(claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS), " ".join(claim.kinds), utcformat(now())),
         *(int(claim.waits), claim.only, claim.items, claim.bytes, " ".join(claim.gpus)),
+        "" if claim.tasks is None else f" {' '.join(claim.tasks)} ",
     )
 
 

@@ -229,6 +229,7 @@ class Claim:
     waits: bool = False
     # Workers with a GPU: jobs that are predicted to end sooner there are left to them.
     gpus: tuple[str, ...] = ()
+    tasks: tuple[str, ...] | None = None  # of a worker of tasks: those that it can run; None for all
     only: str = ""
     items: int = 0
     bytes: int = 0

@@ -248,6 +248,10 @@ class WorkerReport(Message):
     cpu_share: float = 1.0  # of its host's cores: the threads with which its child computes on the CPU
     takes: str = ""  # which jobs: `workers.settings.Takes`. The release before wrote none, and took no long ones
 
+    # The tasks that a worker of tasks knows, each with the libraries that its environment lacks. A worker that starts
+    # another for them has what that reported last. None where nothing is known, and from the release before.
+    tasks: dict[str, tuple[str, ...]] | None = None
+
     @property
     def able(self) -> bool:
         """Whether the worker, by its report, takes jobs and has tried every operation's example."""

@@ -5,7 +5,7 @@ The exception is a queued job past its deadline, which expires when its record i
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import inf
@@ -200,6 +200,10 @@ class QueueView:
                 lanes = [f"{priority}-{kind}" for priority in PRIORITIES]
                 pipe.exists(*(f"{keys.RING}{of}{lane}" for lane in lanes for of in ("", "shards:")))
             return frozenset(kind for kind, some in zip(kinds, pipe.execute(), strict=True) if some)
+
+    def waiting_tasks(self, kinds: Iterable[Kind]) -> frozenset[str]:
+        """The names of the tasks of these kinds that wait in Redis for a worker, of the first 10,000 jobs."""
+        return frozenset(name.decode() for name in self._eval(scripts.WAITING_TASKS, " ".join(sorted(kinds)), 10_000))
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:
         """The backlog of each priority in Redis, and the number of dead letters.

@@ -185,6 +185,10 @@ class JobDescription(Reply):
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
     step: Annotated[int | None, Field(description="Of a task: the last step whose state is in a checkpoint")] = None
     shards: Annotated[JobShards | None, Field(description="null if one worker computes it")] = None
+    waiting_reason: Annotated[
+        str | None,
+        Field(description="Of a task that waits: why no worker runs it, such as a library that they all lack"),
+    ] = None
     submitted_at: datetime
     started_at: Annotated[datetime | None, Field(description="Not told of `private` operations")]
     ended_at: Annotated[datetime | None, Field(description="Of `private` operations rounded up to the second")]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from tests.workers.conftest import Desk, alive
 from warpdesk.models import State
-from warpdesk_server.workers.parent.companion import beside_companion, patience
+from warpdesk_server.workers.parent.companion import FORGOTTEN_SECONDS, Companion, beside_companion, patience
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.settings import WorkerSettings
 
@@ -218,6 +219,34 @@ def test_workers_start_companions_in_turns_and_wait_for_one_that_is_free(
     others: list[WorkerReport], seconds: float
 ) -> None:
     assert patience("m", {"long"}, others) == seconds
+
+
+def test_a_companion_is_wanted_for_tasks_that_it_can_run_and_asked_again_after_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("warpdesk_server.workers.parent.companion.time.monotonic", lambda: now)
+    own = Companion(WorkerSettings(), "tasks")
+    monkeypatch.setattr(own, "_process", type("Process", (), {"pid": 7})())
+
+    def wanted(*tasks: str, others: list[WorkerReport] | None = None) -> bool:
+        own.look("m", {"task"}, others or [], set(tasks))
+        return own.wanted
+
+    assert wanted("train"), "nothing is known yet"
+    for host, pid, parent in (("there", 7, 1), (socket.gethostname(), 8, 9)):
+        other = reported("z", "tasks", host=host, pid=pid, started_by=parent)
+        assert wanted("train", others=[other.model_copy(update={"tasks": {"train": ("torch",)}, "state": "busy"})])
+    mine = reported("z", "tasks", host=socket.gethostname(), pid=8, started_by=7, state="busy")
+    knows = mine.model_copy(update={"tasks": {"train": ("torch",), "simulate": ()}})
+    assert not wanted("train", "unknown", others=[knows])
+    assert own.waited_for_since is None
+    assert wanted("train", "simulate")
+    now += FORGOTTEN_SECONDS - 1
+    assert not wanted("train")
+    now += 2
+    assert wanted("train")
+    assert own.tasks == {"train": ("torch",), "simulate": ()}, "as it is reported"
 
 
 def test_who_has_no_gpu_is_not_waited_for_with_a_job_that_needs_one() -> None:

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +14,8 @@ import pytest
 from tests.workers.conftest import Desk
 from tests.workers.stepping.task import model, undisturbed
 from warpdesk.models import State
+from warpdesk_server.workers.queue import keys
+from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS
 from warpdesk_server.workers.queue.records import JobRecord
 
@@ -319,6 +321,49 @@ def test_tasks_have_an_environment_of_their_own_where_one_is_named(desk: Desk) -
     require_its_bytes(desk, desk.wait(submit(desk, steps=2)))
     (found,) = (report for report in desk.queue.workers() if report.takes == "tasks")
     assert (desk.home / "used").read_text() == f"{found.pid}\n", "it alone, and no worker of quick jobs"
+
+
+def test_a_worker_that_lacks_a_library_leaves_the_task_to_one_that_has_it(desk: Desk) -> None:
+    start(desk, WARPDESK_OPERATIONS="tests.workers.operations:WITHOUT_LIBRARY")
+    job_id, unknown = submit(desk, steps=3), desk.submit("pack", params={}, task=True)
+    (lacking,) = desk.queue.workers()
+    assert lacking.tasks == {"chain": ("no-such-library",)}
+    _await_claims(desk, 3)
+    for each in (job_id, unknown):
+        record = desk.queue.get(each)
+        assert record is not None
+        assert (record.state, record.attempt) == (State.QUEUED, 0), "it is not claimed"
+    start(desk)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert record.attempt == 1
+
+
+def _await_claims(desk: Desk, count: int) -> None:
+    """Wait until workers have asked for jobs so often and found none: one that waits says so each second."""
+    times = set[float]()
+
+    def is_enough() -> bool:
+        times.update(score for _, score in cast(list[Any], redis.zrange(keys.IDLE, 0, -1, withscores=True)))
+        return len(times) > count
+
+    with connect(desk.url) as redis:
+        desk.until(is_enough, "no worker asks")
+
+
+def test_a_worker_starts_one_for_tasks_no_more_once_it_knows_that_it_can_run_none(desk: Desk) -> None:
+    start(
+        desk,
+        WARPDESK_TAKES="both",
+        WARPDESK_OPERATIONS="tests.workers.operations:WITHOUT_LIBRARY",
+        WARPDESK_IDLE_EXIT_SECONDS="1",
+    )
+    job_id = submit(desk, steps=3)
+    first = desk.until(lambda: [each for each in desk.queue.workers() if each.takes == "tasks"], "nobody takes tasks")
+    desk.until(lambda: desk.workers[0].poll() is not None, "neither ended: the job keeps them")
+    assert _state(desk, job_id) is State.QUEUED
+    assert desk.log().count("worker of tasks") == 0, "it ended well"
+    assert first[0].tasks == {"chain": ("no-such-library",)}
 
 
 @pytest.mark.parametrize("takes", ["all", "quick", "long"])

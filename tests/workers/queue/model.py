@@ -101,7 +101,7 @@ class Model:
 
     def enqueue(self, job: Job) -> None:
         self.jobs[job.id] = job
-        self.count("jobs_enqueued_total", job.request.priority, "rsi")
+        self.count("jobs_enqueued_total", job.request.priority, job.request.operation)
         if job.same:
             leader = self.leaders.setdefault((job.owner, job.same), job.id)
             job.leader = "" if leader == job.id else leader
@@ -110,18 +110,18 @@ class Model:
         job.state, job.worker, job.lapsed = "running", worker, False
         job.attempt += 1
         if job.claims > 1:
-            self.count("job_retries_total", "rsi")
+            self.count("job_retries_total", job.request.operation)
 
     def runs(self, job_id: str, attempt: int) -> bool:
         return self.jobs[job_id].state == "running" and self.jobs[job_id].attempt == attempt
 
     def settle(self, job: Job, state: str, *, dead: bool = False, result: str | None = None) -> None:
         job.state, job.dead, job.endings = state, dead, job.endings + 1
-        self.count("jobs_finished_total", job.request.priority, "rsi", state, job.error)
+        self.count("jobs_finished_total", job.request.priority, job.request.operation, state, job.error)
         if state == "failed":
             self.count("job_failures_total", job.request.priority, job.error)
         if dead:
-            self.count("jobs_dead_total", "rsi")
+            self.count("jobs_dead_total", job.request.operation)
         if result is not None:
             job.result, job.commits = result, job.commits + 1
         if self.leaders.get((job.owner, job.same)) == job.id:
@@ -137,7 +137,7 @@ class Model:
         for follower in followers:
             late = follower.overdue
             if not late:
-                self.count("jobs_coalesced_total", "rsi")
+                self.count("jobs_coalesced_total", job.request.operation)
                 follower.error = job.error
             self.settle(follower, "expired" if late else state, result=None if late else result)
 
@@ -157,7 +157,7 @@ class Model:
             how = "returned" if job.retries <= delays else "failed"
         if how == "struck":
             job.strikes += 1
-            self.count("job_strikes_total", "rsi")
+            self.count("job_strikes_total", job.request.operation)
         if how == "apart":
             job.apart = True
         if how in ("struck", "returned", "apart"):
@@ -211,7 +211,7 @@ class Model:
 
     def rerun(self, job: Job) -> None:
         job.state, job.dead, job.deadline, job.same, job.error = "queued", False, None, "", ""
-        self.count("jobs_enqueued_total", job.request.priority, "rsi")
+        self.count("jobs_enqueued_total", job.request.priority, job.request.operation)
         job.strikes = job.retries = 0
         job.apart = job.pausing = False
         job.forgiven = job.attempt

@@ -69,6 +69,7 @@ FAILURE = Failed(code="operation-error", message="it failed")
 # asks again. "after": it dies and nobody hears the reply.
 FATES = st.sampled_from(("told",) * 6 + ("repeated", "repeated", "before", "after"))
 PICK = st.integers(0, 7)
+ABLE = st.sampled_from((None, None, ("rsi",), ("ema",), ("rsi", "ema"), ()))  # the tasks that a worker can run
 TAKES = st.sampled_from(("all", "all", "quick", "long", "tasks", "tasks"))
 HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "apart", "struck", "struck", "retry"))
 
@@ -82,6 +83,7 @@ class Wish:
     backend: BackendWish
     long: bool
     task: bool
+    operation: str
     inputs: frozenset[str]
     together: Together | None
     size: int
@@ -96,7 +98,7 @@ class Wish:
         return JobRequest(
             id=job_id,
             owner=self.owner,
-            operation="rsi",
+            operation=self.operation if self.task else "rsi",
             params={"period": 14},
             inputs={f"input_{place}": array for place, array in enumerate(sorted(self.inputs))},
             priority=self.priority,
@@ -120,6 +122,7 @@ _FREELY: dict[str, Any] = {
     "backend": st.sampled_from(("auto", "auto", "auto", "gpu")),
     "long": st.sampled_from((False, False, False, True)),
     "task": st.sampled_from((False, False, False, True)),
+    "operation": st.sampled_from(("rsi", "ema")),
     "inputs": st.frozensets(st.sampled_from(ARRAYS)),
     "together": st.sampled_from((None, *(Together(key=key, items=items, bytes=10) for key, items in ALIKE))),
     "size": st.integers(0, 6),
@@ -270,13 +273,14 @@ class Service(RuleBasedStateMachine):
 
     def hand_over(self, job: Job) -> None:
         """What is enqueued is handed to a worker that waits, if there is one for it."""
-        able = [worker for worker, wish in self.waiting.items() if _kind(job.request.lane) in wish.kinds]
+        takers = [worker for worker, wish in self.waiting.items() if _kind(job.request.lane) in wish.kinds]
+        able = [worker for worker in takers if _can_run(self.waiting[worker], job)]
         found = [worker for worker in self.waiting if self.redis.exists(handed_key(worker))]
-        if job.leader or not able:
+        if job.leader or not takers:
             assert found == []
         elif found or (not job.overdue and not all(self.waiting[worker].gpus for worker in able)):
             (worker,) = found
-            assert worker in able
+            assert worker in takers  # one that cannot run it may be handed another, which came back meanwhile
             wish, message = self.waiting.pop(worker), cast(bytes, self.redis.lpop(handed_key(worker)))
             batch = self.queue.handed(wish, message)
             assert batch is not None
@@ -288,18 +292,22 @@ class Service(RuleBasedStateMachine):
 
     @rule(
         fate=FATES, pick=PICK, gpu=st.booleans(), takes=TAKES, only=st.sampled_from(("", "", "", "k")),
-        waits=st.booleans(), spares=st.booleans(),
+        waits=st.booleans(), spares=st.booleans(), able=ABLE,
     )  # fmt: skip
-    def claim(self, fate: str, pick: int, gpu: bool, takes: Any, only: str, waits: bool, spares: bool) -> None:
+    def claim(
+        self, fate: str, pick: int, gpu: bool, takes: Any, only: str, waits: bool, spares: bool, able: Any
+    ) -> None:
         worker = sorted(self.workers)[pick % len(self.workers)]
         gpus = tuple(sorted({*self.workers} - {worker})) if spares and not gpu else ()
-        self.claim_as(worker, fate, gpu, only, takes=takes, waits=waits and not only, gpus=gpus)
+        self.claim_as(worker, fate, gpu, only, takes=takes, waits=waits and not only, gpus=gpus,
+            tasks=able if takes == "tasks" else None,
+        )  # fmt: skip
 
     def claim_as(
         self, worker: str, fate: str, gpu: bool, only: str = "", *, takes: Any = "all", waits: bool = False,
-        gpus: tuple[str, ...] = (),
+        gpus: tuple[str, ...] = (), tasks: tuple[str, ...] | None = None,
     ) -> None:  # fmt: skip
-        wish = Claim(worker, gpu=gpu, takes=takes, waits=waits, only=only, items=2, bytes=10, gpus=gpus)
+        wish = Claim(worker, gpu=gpu, takes=takes, waits=waits, only=only, items=2, bytes=10, gpus=gpus, tasks=tasks)
         batch = self.take(fate, lambda queue: queue.claim(wish))
         if fate != "before":
             self.waiting.pop(worker, None)
@@ -308,6 +316,11 @@ class Service(RuleBasedStateMachine):
                 self.waiting[worker] = wish
         if fate in ("before", "after"):
             self.dies(worker)
+
+    @rule(fate=FATES, gpu=st.booleans(), able=ABLE)
+    def claim_tasks(self, fate: str, gpu: bool, able: Any) -> None:
+        """Claim as a worker of tasks that can run some."""
+        self.claim_as(next(iter(self.workers)), fate, gpu, takes="tasks", tasks=able)
 
     @precondition(lambda self: self.waiting)
     @rule(fate=FATES, pick=PICK, lapses=st.booleans())
@@ -341,8 +354,12 @@ class Service(RuleBasedStateMachine):
             lanes = {lane for lane in _lanes(Snapshot(self.redis)) if _kind(lane) in wish.kinds}
             left = [self.model.jobs[job_id] for job_id in self.model.waiting()] if wish.gpus else []
             left = [job for job in left if job.overdue or (job.request.on_cpu or 0.0) == NEVER]
+            left += [job for job in self.model.jobs.values() if not _can_run(wish, job)]
+            if not wish.gpus:
+                assert not any(_can_run(wish, job) for job in self.in_lanes(lanes)), "one was left behind others"
             assert lanes <= {job.request.lane for job in left}
         for job, got in zip(jobs, held, strict=True):
+            assert _can_run(wish, job)
             assert job.state == "queued"
             assert not job.leader
             assert not job.overdue
@@ -353,6 +370,11 @@ class Service(RuleBasedStateMachine):
         if wish.worker in self.workers:  # it may have died while it waited
             self.workers[wish.worker].extend(held)
         self.past.extend(held)
+
+    def in_lanes(self, lanes: set[str]) -> list[Job]:
+        lists = _lists(Snapshot(self.redis)).items()
+        ids = [job_id for name, found in lists for job_id in found if _lane(name)[0] in lanes]
+        return [self.model.jobs[job_id] for job_id in ids]
 
     @rule(fate=FATES, pick=PICK)
     def renew(self, fate: str, pick: int) -> None:
@@ -746,9 +768,19 @@ def _lanes(snapshot: Snapshot) -> dict[str, set[str]]:
     """The owners of the ids in each lane."""
     lanes: dict[str, set[str]] = {}
     for name in _lists(snapshot):
-        lane, _, owner = name.removeprefix(keys.RQ_QUEUE).rpartition("-")
+        lane, owner = _lane(name)
         lanes.setdefault(lane, set()).add(owner)
     return lanes
+
+
+def _lane(name: str) -> tuple[str, str]:
+    """The lane and the owner of one of RQ's queues."""
+    lane, _, owner = name.removeprefix(keys.RQ_QUEUE).rpartition("-")
+    return lane, owner
+
+
+def _can_run(wish: Claim, job: Job) -> bool:
+    return wish.tasks is None or job.request.operation in wish.tasks
 
 
 def _kind(lane: str) -> str:

@@ -32,6 +32,7 @@ EXPIRE_IF_OVERDUE = assemble("expire_if_overdue")
 PROGRESS = assemble("progress")
 POSITION = assemble("position")
 WAITING_BY_OWNER = assemble("waiting_by_owner")
+WAITING_TASKS = assemble("waiting_tasks")
 QUEUES = assemble("queues")
 STEP = assemble("step")
 PAUSE = assemble("pause")
@@ -52,5 +53,5 @@ MAY = assemble("may")
 SCRIPTS = (
     ENQUEUE, CLAIM, CLAIM_SHARD, LEAVE, RENEW, FINISH, REAP, EXPIRE_IF_OVERDUE, PROGRESS, POSITION, WAITING_BY_OWNER,
     QUEUES, CANCEL, STEP, PAUSE, RESUME, CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, SIGN, COUNT, LAUNCHES, TAKE_SLOT,
-    LEAVE_SLOT, MAY,
+    LEAVE_SLOT, MAY, WAITING_TASKS,
 )  # fmt: skip

@@ -89,7 +89,7 @@ local function hand_over()
   local earliest, latest, left = seconds(now() - const.HOLDS_SECONDS), seconds(now()), false
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', const.IDLE, earliest, latest)) do
     local wish, hand = cjson.decode(redis.call('HGET', const.WISHES, worker)), const.HANDED .. worker
-    local spares = (wish.gpus or '') ~= ''
+    local spares, chooses = (wish.gpus or '') ~= '', (wish.tasks or '') ~= ''
     if string.find(' ' .. wish.kinds .. ' ', ' ' .. kind .. ' ', 1, true) and not (spares and left) then
       wish.lease = const.HANDED_LEASE_SECONDS
       redis.call('DEL', hand)
@@ -99,8 +99,8 @@ local function hand_over()
         redis.call('RPUSH', hand, cjson.encode({token = wish.token, batch = answer}))
         redis.call('EXPIRE', hand, const.HANDED_SECONDS)
       end
-      if #answer > 0 or not spares then return end
-      left = true  -- as another worker without a GPU would leave it
+      if #answer > 0 or not (spares or chooses) then return end
+      left = left or spares  -- as another worker without a GPU would leave it
     end
   end
 end

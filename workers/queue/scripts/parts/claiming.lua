@@ -40,8 +40,9 @@ local function remembered(worker, token)
   return answer
 end
 
--- The bells of what is left, for others; silence where nothing is.
-local function ring_for_others(kinds)
+-- The bells of what is left, for others; silence where nothing is. A `quiet` claim has found only what its worker cannot
+-- run: it would ring for itself, for ever. Who can asks within a second.
+local function ring_for_others(kinds, quiet)
   for kind in string.gmatch(kinds, '%S+') do
     local left = false
     for _, priority in ipairs(const.PRIORITIES) do
@@ -49,7 +50,7 @@ local function ring_for_others(kinds)
       if redis.call('EXISTS', const.RING .. lane, const.RING .. 'shards:' .. lane) > 0 then left = true end
     end
     if not left then redis.call('DEL', const.BELL .. kind)
-    elseif redis.call('EXISTS', const.BELL .. kind) == 0 then redis.call('RPUSH', const.BELL .. kind, 1) end
+    elseif not quiet and redis.call('EXISTS', const.BELL .. kind) == 0 then redis.call('RPUSH', const.BELL .. kind, 1) end
   end
 end
 
@@ -65,6 +66,14 @@ end
 -- What CLAIM answers, by its arguments' names.
 local function claim(wish, rq_now)
   local worker, kinds, only, at = wish.worker, wish.kinds, wish.only or '', now()
+  local tasks, unable, dry = wish.tasks or '', false, {}
+
+  -- Whether the worker can run the job. A task that it cannot stays where it is.
+  local function able(id)
+    local found = tasks == '' or string.find(tasks, ' ' .. operation_of(id) .. ' ', 1, true)
+    unable = unable or not found
+    return found
+  end
 
   -- The lane to claim from: one that waited beyond its age, else the first by priority.
   local function choose()
@@ -72,7 +81,7 @@ local function claim(wish, rq_now)
     for _, priority in ipairs(const.PRIORITIES) do
       for kind in string.gmatch(kinds, '%S+') do
         local lane = lane_of(priority, kind)
-        if redis.call('EXISTS', const.RING .. lane) == 1 then
+        if not dry[lane] and redis.call('EXISTS', const.RING .. lane) == 1 then
           -- A time to come was written before the clock was set back: nobody knows how long it waited, so it is aged.
           local waited = math.abs(at - tonumber(redis.call('HGET', const.SERVED, lane) or at))
           if not first or (first.priority == priority and waited > first.waited) then
@@ -93,6 +102,7 @@ local function claim(wish, rq_now)
   -- A queued job in time, or nil; what is neither leaves the list. What is late is expired by whoever asks for it or
   -- by the reaper, which knows what to erase then.
   local function claimable(id, lane, owner)
+    if not able(id) then return nil end
     local list = const.RQ_QUEUE .. lane .. '-' .. owner
     local state, deadline, key, size, strikes, apart = get(id, 'state', 'deadline', 'key', 'size', 'strikes', 'apart')
     if state ~= const.QUEUED or (deadline and tonumber(deadline) <= at) then
@@ -115,18 +125,19 @@ local function claim(wish, rq_now)
   while not spares and #batch == 0 and passed < const.PASSED do
     lane = choose()
     if not lane then break end
-    owners = redis.call('ZRANGE', const.RING .. lane, 0, const.OWNERS - 1)
+    owners = redis.call('ZRANGE', const.RING .. lane, 0, tasks == '' and const.OWNERS - 1 or -1)
     for _, owner in ipairs(owners) do
-      local list = const.RQ_QUEUE .. lane .. '-' .. owner
+      local list, place = const.RQ_QUEUE .. lane .. '-' .. owner, 0
       while #batch == 0 and only == '' and passed < const.PASSED do
         passed = passed + 1
-        local id = redis.call('LINDEX', list, 0)
+        local id = redis.call('LINDEX', list, place)
         if not id then break end
-        batch[1] = claimable(id, lane, owner)
+        if able(id) then batch[1] = claimable(id, lane, owner) else place = place + 1 end
       end
       if redis.call('EXISTS', list) == 0 then redis.call('ZREM', const.RING .. lane, owner) end
       if #batch > 0 then break end
     end
+    dry[lane] = unable and #batch == 0
     if only ~= '' then break end
   end
 
@@ -220,7 +231,7 @@ local function claim(wish, rq_now)
     local job, number = shard_to_help(kinds)
     if job then answer = claim_shard(wish, job, number) end
   end
-  ring_for_others(kinds)
+  ring_for_others(kinds, unable and #answer == 2)
   if #batch == 0 and #answer == 2 then
     if redis.call('HGET', const.RQ_WORKER .. worker, 'state') == 'busy' then mirror_idle(worker) end
     return {}
