@@ -3,6 +3,7 @@
 import hashlib
 import json
 import secrets
+import sys
 from binascii import b2a_base64
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -323,6 +324,7 @@ def describe(operation: Computation, settings: Settings) -> models.OperationDesc
             deadline_s=WEEK,
             result_ttl_s=WEEK,
         ),
+        task_limits=_task_limits(operation),
         example=example(operation),
         same_as=[
             models.SameFunction(
@@ -339,6 +341,23 @@ def describe(operation: Computation, settings: Settings) -> models.OperationDesc
             )
             for twin in operation.same_as
         ],
+    )
+
+
+def _task_limits(operation: Computation) -> models.TaskLimits | None:
+    """The limits of a task's example, for the operation's description; None where it is no task."""
+    if not isinstance(operation, Task):
+        return None
+    infos = {
+        name: ndarray.describe(from_nested(given["data"], given["dtype"], f"/inputs/{name}/data", sys.maxsize))
+        for name, given in operation.example.inputs.items()
+    }
+    found = operation.limits(operation.validate(operation.example.params, infos), infos)
+    return models.TaskLimits(
+        step_s=found.step_seconds,
+        total_s=found.seconds,
+        checkpoint_bytes=found.checkpoint_bytes,
+        result_bytes=found.result_bytes,
     )
 
 

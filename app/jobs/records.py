@@ -50,6 +50,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
     if hides_times(services, request.operation):
         started_at, ended_at, expires_at = None, whole_second(ended_at), whole_second(expires_at)
     at = f"/v1/jobs/{request.id}"
+    of_tasks = {name: f"{at}/{name}" for name in ("pause", "resume", "progress")} if request.task else {}
     error = record.error
     submitted_at = moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
@@ -75,7 +76,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         error=None if error is None else models.JobError(**error.model_dump(exclude={"kind"})),
         provenance=provenance(record),
         request_id=request.request_id,
-        links=models.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
+        links=models.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel", **of_tasks),
     )
 
 

@@ -134,6 +134,9 @@ class Links(Reply):
     result: str
     events: str
     cancel: str
+    pause: Annotated[str | None, Field(description="Of a task, as the two that follow")] = None
+    resume: str | None = None
+    progress: str | None = None
 
 
 class JobError(Reply):
@@ -285,6 +288,15 @@ class Limits(Reply):
     result_ttl_s: int
 
 
+class TaskLimits(Reply):
+    """The limits that a task sets for its example. Those of a job depend on its parameters and inputs."""
+
+    step_s: Annotated[float, Field(description="Seconds that a step may take")]
+    total_s: Annotated[float | None, Field(description="Seconds that all steps may take together; null: no limit")]
+    checkpoint_bytes: int
+    result_bytes: Annotated[int, Field(description="Bytes of the arrays and files of a result")]
+
+
 class SameFunction(Reply):
     """A function of another library that gives the same numbers."""
 
@@ -314,6 +326,7 @@ class OperationDescription(Reply):
     inputs: list[InputDescription]
     outputs: list[OutputDescription]
     limits: Limits
+    task_limits: Annotated[TaskLimits | None, Field(description="Of a task, for its example")] = None
     example: Annotated[dict[str, Any], Field(description="A body for `POST /v1/jobs` that runs as shown")]
     same_as: Annotated[
         list[SameFunction], Field(description="Functions of other libraries that give the same numbers")

@@ -40,6 +40,7 @@ def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:
         "result": f"/v1/jobs/{body['id']}/result",
         "events": f"/v1/jobs/{body['id']}/events",
         "cancel": f"/v1/jobs/{body['id']}/cancel",
+        **dict.fromkeys(("pause", "resume", "progress")),  # of tasks alone
     }
     assert api.queue.length() == 1
 

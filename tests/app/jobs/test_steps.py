@@ -197,8 +197,20 @@ def test_the_checkpoints_and_the_result_of_a_task_are_reserved_before_it_is_queu
         assert small.http.get("/v1/jobs").json()["jobs"] == []
 
 
+def test_a_task_has_links_of_its_own(api: Live) -> None:
+    links = api.http.get(f"/v1/jobs/{api.submit(**CHAIN)}").json()["links"]
+    for what in ("pause", "resume"):
+        assert api.http.post(links[what]).status_code == 200
+    assert api.http.get(links["progress"]).json()["steps"] == []
+    other = api.http.get(f"/v1/jobs/{api.submit(**SCALE)}").json()["links"]
+    assert [other[what] for what in ("pause", "resume", "progress")] == [None, None, None]
+
+
 def test_a_task_is_described_like_any_operation(api: Live) -> None:
     described = api.http.get("/v1/operations/chain").json()
+    limits = {"step_s": 60.0, "total_s": None, "checkpoint_bytes": 1 << 20, "result_bytes": 1 << 20}
+    assert described["task_limits"] == limits
+    assert api.http.get("/v1/operations/scale").json()["task_limits"] is None
     assert described["example"] == {"operation": "chain", "params": {"steps": 3}, "inputs": {}}
     assert httpx.post(f"{api.url}/v1/jobs", json=described["example"]).status_code == 202
     assert api.queue.length() == 1
