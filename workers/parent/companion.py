@@ -8,6 +8,7 @@ So nothing that a long job or a task does, its death included, touches a quick o
 import logging
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -59,6 +60,9 @@ class Companion:
         self._process: subprocess.Popen[bytes] | None = None
         self._was_stopped = False
         self.fault: str | None = None  # why it does not run
+        if takes == "tasks" and settings.task_python and shutil.which(settings.task_python) is None:
+            self.fault = f"{self._name} cannot start: WARPDESK_TASK_PYTHON, {settings.task_python!r}, is no program"
+            log.warning("%s", self.fault)
         self._started_at = 0.0  # time.monotonic()
         self._faults = 0
         self._not_before = 0.0  # time.monotonic()

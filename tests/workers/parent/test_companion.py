@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,17 @@ def test_workers_start_companions_in_turns_and_wait_for_one_that_is_free(
     others: list[WorkerReport], seconds: float
 ) -> None:
     assert patience("m", {"long"}, others) == seconds
+
+
+@pytest.mark.parametrize("python", ["/no/such/python", "no-such-python", "/etc"])
+def test_an_interpreter_for_tasks_that_is_no_program_is_told_at_the_start(
+    python: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = f"the worker of tasks cannot start: WARPDESK_TASK_PYTHON, {python!r}, is no program"
+    settings = WorkerSettings(task_python=python)
+    assert (Companion(settings, "tasks").fault, Companion(settings, "long").fault) == (fault, None)
+    assert caplog.messages == [fault]
+    assert Companion(WorkerSettings(task_python=sys.executable), "tasks").fault is None
 
 
 def test_a_companion_is_wanted_for_tasks_that_it_can_run_and_asked_again_after_an_hour(
