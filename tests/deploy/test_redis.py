@@ -310,6 +310,8 @@ OF_THE_API = {
 }  # fmt: skip
 OF_WORKERS = {
     "CLAIM",
+    "CLAIM_SHARD",
+    "WAITING_TASKS",
     "LEAVE",
     "RENEW",
     "FINISH",
