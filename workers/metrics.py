@@ -82,6 +82,7 @@ _EVERY = (
            "of an identical one", ("queue", "state")),
     Metric("queue_oldest_job_age_seconds", "gauge", "queue",
            "Time since the submission of the oldest job that waits for a worker; 0 where none waits", ("queue",)),
+    Metric("paused_tasks", "gauge", "queue", "Tasks that are paused, until their owners resume them"),
     Metric("dead_letters", "gauge", "queue", "Jobs that were given up and wait for an operator, for a week"),
     # Jobs
     Metric("jobs_replayed_total", "counter", "api", "Submissions answered with the job that their Idempotency-Key had"),

@@ -219,7 +219,9 @@ def _of_queue(snapshot: Snapshot) -> Iterator[Metric]:
         jobs[queue, "delayed"] = backlog.delayed
         oldest[(queue,)] = 0.0 if backlog.oldest is None else max(0.0, snapshot.at - backlog.oldest)
     dead: dict[tuple[str, ...], float] = {(): snapshot.dead}
-    yield from families({"queue_jobs": jobs, "queue_oldest_job_age_seconds": oldest, "dead_letters": dead})
+    paused: dict[tuple[str, ...], float] = {(): snapshot.paused}
+    yield from families({"queue_jobs": jobs, "queue_oldest_job_age_seconds": oldest})
+    yield from families({"paused_tasks": paused, "dead_letters": dead})
 
 
 def _of_redis(facts: Facts) -> Iterator[Metric]:

@@ -43,6 +43,7 @@ class Snapshot:
     at: float  # Unix seconds by Redis' clock
     queues: Mapping[Priority, Backlog]
     dead: int
+    paused: int
     workers: Sequence[WorkerReport]
     facts: Facts
 
@@ -70,7 +71,8 @@ class RedisCollector(Collector[Snapshot]):
         if not requested:
             return None
         queues, dead = self._queue.queues()
-        return Snapshot(self._queue.time(), queues, dead, self._queue.workers(), self._itself())
+        paused, workers = self._queue.paused(), self._queue.workers()
+        return Snapshot(self._queue.time(), queues, dead, paused, workers, self._itself())
 
     def _itself(self) -> Facts:
         now = time.monotonic()

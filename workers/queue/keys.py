@@ -96,6 +96,7 @@ TOMBSTONE_SECONDS = DAY_SECONDS
 
 WAITING = "warpdesk:waiting"
 DELAYED = "warpdesk:delayed"
+PAUSED_TASKS = "warpdesk:paused"
 DEADLINES = "warpdesk:deadlines"
 LEASES = "warpdesk:leases"
 DEAD = "warpdesk:dead"

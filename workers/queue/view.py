@@ -185,6 +185,10 @@ class QueueView:
         """The number of jobs in Redis that wait for a worker."""
         return self._redis.zcard(keys.WAITING)
 
+    def paused(self) -> int:
+        """The number of tasks in Redis that are paused."""
+        return self._redis.scard(keys.PAUSED_TASKS)
+
     def waiting_by_owner(self, kinds: Sequence[Kind] = KINDS) -> dict[Priority, dict[str, int]]:
         """The number of waiting jobs of these kinds in Redis by priority and owner, without those in a backoff."""
         counts: dict[Priority, dict[str, int]] = {}

@@ -64,6 +64,18 @@ def test_a_task_that_waits_is_paused_and_resumed(api: Live) -> None:
     assert claim(api).id == job_id
 
 
+def test_paused_tasks_are_counted(api: Live) -> None:
+    first, second = api.submit(**CHAIN), api.submit(**CHAIN)
+    api.await_metrics("warpdesk_paused_tasks 0.0")
+    for job_id in (first, second):
+        ask(api, job_id, "pause")
+    api.await_metrics("warpdesk_paused_tasks 2.0")
+    ask(api, first, "resume")
+    api.await_metrics("warpdesk_paused_tasks 1.0")
+    ask(api, second, "cancel")
+    api.await_metrics("warpdesk_paused_tasks 0.0")
+
+
 def test_a_task_that_runs_is_paused_when_its_worker_gives_it_back(api: Live) -> None:
     job_id = api.submit(**CHAIN)
     held = claim(api)

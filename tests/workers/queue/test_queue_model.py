@@ -683,6 +683,7 @@ def every_job_is_in_one_place(snapshot: Snapshot, model: Model) -> None:
     assert snapshot.members(LEASES) == model.ids("running")
     due = {job.id for job in model.jobs.values() if job.state in ("queued", "paused") and job.deadline is not None}
     assert snapshot.members("warpdesk:deadlines") == due
+    assert snapshot.members(keys.PAUSED_TASKS) == model.ids("paused")
     assert snapshot.members(keys.DEAD) == {job.id for job in model.jobs.values() if job.dead}
 
 

@@ -8,5 +8,6 @@ local state = get(id, 'state')
 if state == const.RUNNING then redis.call('HDEL', const.JOB .. id, 'pausing') end
 if state ~= const.PAUSED then return state end
 redis.call('ZREM', const.DEADLINES, id)
+redis.call('SREM', const.PAUSED_TASKS, id)
 enter_queue(id, false, 0, 'it was paused and is resumed')
 return const.QUEUED

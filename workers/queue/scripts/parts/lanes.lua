@@ -53,6 +53,7 @@ local function pause(id)
   local deadline = get(id, 'deadline')
   redis.call('HSET', const.JOB .. id, 'state', const.PAUSED)
   redis.call('HDEL', const.JOB .. id, 'pausing')
+  redis.call('SADD', const.PAUSED_TASKS, id)
   if deadline then redis.call('ZADD', const.DEADLINES, deadline, id) end
   add_event(id, const.PAUSED)
 end
