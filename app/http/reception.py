@@ -89,15 +89,34 @@ class Reception(asyncio.BufferedProtocol):
 
 
 class _Answering:
-    """The transport of an HTTP response whose request has a body. Its `close` does not end a connection that still
-    receives the body."""
+    """The transport of an HTTP response. The head goes with the first piece of the body: each write wakes the client.
+
+    Its `close` does not end a connection that still receives the request's body.
+    """
 
     def __init__(self, http: "_Http", cycle: RequestResponseCycle) -> None:
         self._http, self._cycle = http, cycle
-        self.write = http.transport.write
+        self._head: bytes | None = None  # what is not sent yet
+        self._headless = True
         self.is_closing = http.transport.is_closing
 
+    def write(self, data: bytes) -> None:
+        if self._head is not None:
+            head, self._head = self._head, None
+            self._http.transport.writelines((head, data))
+        elif self._headless and self._cycle.response_started:  # (before that "100 Continue" is written)
+            self._head, self._headless = data, False
+            self._http.loop.call_soon(self._send_head)  # a stream of events has no first piece yet
+        else:
+            self._http.transport.write(data)
+
+    def _send_head(self) -> None:
+        if self._head is not None and not self.is_closing():
+            self._http.transport.write(self._head)
+        self._head = None
+
     def close(self) -> None:
+        self._send_head()
         if not (self._cycle.response_complete and self._cycle.more_body):
             self._http.transport.close()  # in the other case `on_response_complete` closes it
 
@@ -268,8 +287,7 @@ class _Http(HttpToolsProtocol):
         self._all.begun(self)
         if self.parser.should_upgrade():
             self.cycle.keep_alive = False  # after an upgrade the parser does not parse HTTP any more
-        if has_body:
-            self.cycle.transport = _Answering(self, self.cycle)  # type: ignore[assignment]  # all that it calls
+        self.cycle.transport = _Answering(self, self.cycle)  # type: ignore[assignment]  # all that it calls
 
     def _unusable(self, names: list[bytes], *, has_body: bool) -> str:
         """The reason to refuse an HTTP head that the parser accepts; empty if none (RFC 9112, sections 3.2, 6.1)."""

@@ -373,3 +373,30 @@ def test_time_in_which_the_service_answers_is_not_the_next_head_s(serve_api: Cal
         connection.sendall(wait + LIVEZ)
         answers = all_of(connection)
     assert re.findall(rb"HTTP/1\.1 (\d+) ", answers) == [b"202", b"408"]
+
+
+def test_the_head_of_a_stream_does_not_wait_for_its_first_event(running: Live) -> None:
+    job_id = running.submit(**SCALE)
+    with connected(running) as connection:
+        head = f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 1\r\n\r\n"
+        connection.sendall(head.encode())  # its one event was read before
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("end", ["keep-alive", "close"])
+def test_an_answer_without_a_body_has_its_head(running: Live, end: str) -> None:
+    job_id = running.submit(**SCALE)
+    request = f"DELETE /v1/jobs/{job_id} HTTP/1.1\r\nHost: localhost\r\nConnection: {end}\r\n\r\n"
+    with connected(running) as connection:
+        connection.sendall(request.encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 204 ")
+
+
+def test_the_continue_that_a_client_waits_for_comes_before_its_body_and_the_answer_after_it(running: Live) -> None:
+    body = json.dumps(SCALE).encode()
+    head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with connected(running) as connection:
+        connection.sendall(f"{head}Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+        assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(body)
+        assert all_of(connection).startswith(b"HTTP/1.1 202 ")
