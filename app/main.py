@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 
 from warpdesk_server.app import background, startup
 from warpdesk_server.app.access.audit import Audit
@@ -13,6 +15,7 @@ from warpdesk_server.app.arrays import endpoints as uploads
 from warpdesk_server.app.budgets import endpoints as budgets
 from warpdesk_server.app.health import endpoints as health
 from warpdesk_server.app.http import docs, document, observe, queries
+from warpdesk_server.app.http.direct import DirectRoutes
 from warpdesk_server.app.jobs import dead_letters, events, operations, results, steps, submission
 from warpdesk_server.app.jobs import endpoints as jobs
 from warpdesk_server.app.kit import errors, problems
@@ -67,7 +70,7 @@ def create_app(
         ),
     )
     errors.install(api)
-    for router in (  # in this order it is looked where a request belongs: the most frequent first
+    routers = (  # in this order it is looked where a request belongs: the most frequent first
         submission.router,
         operations.router,
         uploads.router,
@@ -82,8 +85,11 @@ def create_app(
         health.router,
         problems.router,
         docs.router,
-    ):
+    )
+    for router in routers:
         api.include_router(router)
-    api.add_middleware(observe.Observe)
+    # FastAPI's own stack has layers around these for what is not used here.
+    direct = DirectRoutes(AsyncExitStackMiddleware(api.router), [route for each in routers for route in each.routes])
+    api.middleware_stack = observe.Observe(ExceptionMiddleware(direct, api.exception_handlers))
     document.install(api, offered)
     return api
