@@ -116,6 +116,8 @@ def _mismatch(operation: Computation | None, request: JobRequest, document: Resu
     """The reason why a document that a remote worker sent is not the result of a job; None if it is."""
     if document.job != request.id or document.operation != request.operation:
         return f"The document is the result of {document.operation} of {document.job}"
+    if request.shard is not None:
+        return f"{request.id} is a shard, whose arrays are kept until its job has the result"
     if operation is None:
         return f"This service has no operation {request.operation!r}"
     declared = {output.name: (output.kind, output.stored_as, output.file) for output in operation.outputs}

@@ -198,6 +198,9 @@ PIECES = {
 OTHER_PIECES = {"pieces": replace(PIECES["pieces"]), "double": OPERATIONS["double"]}
 vars(OTHER_PIECES["pieces"])["code"] = "other code"
 
+# What several workers compute together.
+WIDE: Mapping[str, Computation] = {**PIECES, **{name: CATALOGUE[name] for name in ("rsi", "matmul", "monte_carlo")}}
+
 WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN, PACK.name: PACK}
 
 # The same task where its library is missing.

@@ -1,5 +1,6 @@
 """The partial results of a job in shards: what a shard's attempt keeps in the store, and what the merge reads there."""
 
+import errno
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,10 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Unusable(Exception):
-    """Raised for a shard whose arrays are gone, damaged, or of other code: the job's shards are computed again."""
+    """Raised for a shard whose arrays are gone, damaged, or of other code: the job's shards are computed again.
+
+    Also for one whose arrays are not taken, since the attempt that computed them does not run any more.
+    """
 
 
 class ShardedJob:
@@ -75,7 +79,12 @@ class ShardedJob:
         assert number is not None  # noqa: S101
         write = partial(checkpoint.write, checkpoint=Checkpoint(self._head(number), dict(arrays)))
         name = result_name(self._request.id, attempt)
-        store.keep_checkpoint(name, partial_name(number), write, self._request.checkpoint_bytes, token)
+        try:
+            store.keep_checkpoint(name, partial_name(number), write, self._request.checkpoint_bytes, token)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            raise Unusable(f"the arrays of shard {number} came too late") from None
 
     def merged(self, store: WorkerStore, attempt: int, token: str) -> dict[str, Any]:
         """The job's outputs from the arrays of all its shards in the store. Raises Unusable."""

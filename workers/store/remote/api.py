@@ -168,11 +168,16 @@ class ApiClient:
         refused = self._patiently(deliver).json()["refused"]
         return {name: Refused(problem["code"], problem["detail"]) for name, problem in refused.items()}
 
-    def send_checkpoint(self, attempt: str, name: str, file: Path, token: str) -> None:
-        """Send an attempt's checkpoint to the API, in one HTTP request. Raises ApiAway and Refused."""
-        with file.open("rb") as content:
-            headers = {"Content-Length": str(file.stat().st_size), CLAIM: token}
-            self._once("PUT", f"/checkpoints/{attempt}/{name}", iter(lambda: content.read(_AT_ONCE), b""), headers)
+    def send_checkpoint(self, attempt: str, name: str, file: Path, token: str, *, patiently: bool = False) -> None:
+        """Send an attempt's checkpoint to the API, in one HTTP request, or `patiently` in as many as it takes. Raises
+        ApiAway and Refused."""
+
+        def send() -> None:
+            with file.open("rb") as content:
+                headers = {"Content-Length": str(file.stat().st_size), CLAIM: token}
+                self._once("PUT", f"/checkpoints/{attempt}/{name}", iter(lambda: content.read(_AT_ONCE), b""), headers)
+
+        self._patiently(send) if patiently else send()
 
     def fetch_checkpoint(self, attempt: str, name: str, file: BinaryIO, token: str, skip: int) -> None:
         """Download a checkpoint from the API into a file, for the attempt that resumes it and has found `skip` of them

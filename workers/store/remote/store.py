@@ -161,11 +161,13 @@ class RemoteStore:
     # Checkpoints.
 
     def keep_checkpoint(self, attempt: str, name: str, write: Write, most: int, token: str) -> None:
-        """Send a checkpoint to the API, once: a task that cannot keep one goes on. Raises OSError, as others do."""
+        """Send a checkpoint to the API, once: a task that cannot keep one goes on. The arrays of a shard are sent like
+        results: as often as it takes. Raises OSError, as others do."""
+        of_shard = ":" in attempt_of(attempt)[0]
         file = self._own_run() / f"{attempt}.checkpoint"
         try:
             write_file(file, write, most, forced=False)
-            self._api.send_checkpoint(attempt, name, file, token)
+            self._api.send_checkpoint(attempt, name, file, token, patiently=of_shard)
         except ApiAway as error:
             raise OSError(errno.EHOSTUNREACH, str(error)) from None
         except Refused as refusal:
