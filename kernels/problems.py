@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 MOST_LISTED = 20  # problems of a request that are put into words: it may have a million
@@ -27,6 +28,10 @@ class InvalidRequest(ValueError):
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
         self.problems = problems
         self.count = len(problems) if count is None else count
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it is sent to another process: an exception is made again of its message otherwise."""
+        return partial(InvalidRequest, *self.problems, count=self.count), ()
 
 
 def refuse(pointer: str, detail: str) -> InvalidRequest:

@@ -79,10 +79,11 @@ class Sharding:
         if wrong := [name for name, info in self.added.items() if info.dtype.startswith("float")]:
             raise TypeError(f"{', '.join(wrong)}: floats that are added up depend on the cut; join them, and add later")
 
-    def cut(self, count: int) -> list[Shard]:
-        """At most `count` shards, which differ by one unit at most."""
-        count = max(1, min(count, self.units))
-        ends = [number * self.units // count for number in range(count + 1)]
+    def cut(self, count: int, whole: Shard | None = None) -> list[Shard]:
+        """At most `count` shards of the job, or of a shard of it, which differ by one unit at most."""
+        first, end = (0, self.units) if whole is None else (whole.first, whole.end)
+        count = max(1, min(count, end - first))
+        ends = [first + number * (end - first) // count for number in range(count + 1)]
         return [Shard(*pair) for pair in pairwise(ends)]
 
     def parts(self, inputs: Mapping[str, ArrayInfo], shard: Shard) -> dict[str, ArrayInfo]:

@@ -47,6 +47,13 @@ def compute(
     return {name: given[name].reshape(info.shape) for name, info in sharding.results(shard).items()}
 
 
+def join(sharding: Sharding, whole: Shard, results: Iterable[tuple[Shard, Arrays]]) -> dict[str, NDArray[Any]]:
+    """The arrays of a shard from those of the shards that it was cut into, in any order. Raises ValueError as merge."""
+    infos = sharding.results(whole)
+    lines = {name: empty(infos[name].shape, infos[name].dtype) for name in sharding.joined}
+    return lines | _filled(sharding, whole, results, lines)
+
+
 def merge(
     operation: Operation,
     params: Any,
@@ -61,7 +68,26 @@ def merge(
     twice.
     """
     merged = {name: make(name, division.whole) for name, division in sharding.joined.items()}
-    merged |= {name: np.zeros(info.shape, info.dtype) for name, info in sharding.added.items()}
+    lines = {name: array.reshape(sharding.joined[name].lines) for name, array in merged.items()}
+    merged |= _filled(sharding, Shard(0, sharding.units), results, lines)
+    if not sharding.outputs:
+        given = merged | dict(sharding.values)
+        return {output.name: given[output.name] for output in operation.outputs}
+    module, _, function = sharding.outputs.rpartition(".")
+    outputs: dict[str, Any] = getattr(importlib.import_module(f"{operation.package}.{module}"), function)(
+        params, **merged
+    )
+    return outputs
+
+
+def _filled(
+    sharding: Sharding,
+    whole: Shard,
+    results: Iterable[tuple[Shard, Arrays]],
+    lines: Arrays,
+) -> dict[str, NDArray[Any]]:
+    """Fill a shard's joined arrays, as lines of items, with those of its shards; returns its added ones."""
+    sums = {name: np.zeros(info.shape, info.dtype) for name, info in sharding.added.items()}
     shards = []
     for shard, arrays in results:
         shards.append(shard)
@@ -72,22 +98,16 @@ def merge(
                     f"{name} of units {shard.first} to {shard.end} is {array.dtype} of shape {list(array.shape)}, "
                     f"expected {info.dtype} of shape {list(info.shape)}"
                 )
-            if name in sharding.added:
-                np.add(merged[name], array, out=merged[name])
+            if name in sums:
+                np.add(sums[name], array, out=sums[name])
             else:
                 division = sharding.joined[name]
-                place = (slice(None),) * division.outer + (slice(*division.span(shard)),)
-                merged[name].reshape(division.lines)[place] = array
+                before = division.span(whole)[0]
+                first, end = division.span(shard)
+                lines[name][(slice(None),) * division.outer + (slice(first - before, end - before),)] = array
     shards.sort()
-    ends = [Shard(0, 0), *shards, Shard(sharding.units, sharding.units)]
+    ends = [Shard(whole.first, whole.first), *shards, Shard(whole.end, whole.end)]
     if any(left.end != right.first for left, right in pairwise(ends)):
         have = ", ".join(f"{shard.first} to {shard.end}" for shard in shards)
-        raise ValueError(f"the shards have units {have or 'none'}, expected each of 0 to {sharding.units} once")
-    if not sharding.outputs:
-        given = merged | dict(sharding.values)
-        return {output.name: given[output.name] for output in operation.outputs}
-    module, _, function = sharding.outputs.rpartition(".")
-    outputs: dict[str, Any] = getattr(importlib.import_module(f"{operation.package}.{module}"), function)(
-        params, **merged
-    )
-    return outputs
+        raise ValueError(f"the shards have units {have or 'none'}, expected each of {whole.first} to {whole.end} once")
+    return sums

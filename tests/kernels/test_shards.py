@@ -27,7 +27,7 @@ from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators.declared import DECLARED
 from warpdesk_server.kernels.operation import SHARD_OVERHEAD, SHARD_SECONDS, Operation
 from warpdesk_server.kernels.sharding import Division, Shard, Sharding
-from warpdesk_server.kernels.shards import compute, merge, parts
+from warpdesk_server.kernels.shards import compute, join, merge, parts
 
 pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
 
@@ -251,6 +251,16 @@ def test_at_the_edges_of_units_every_number_of_shards_makes_the_answer(edge: str
     for count in range(1, units + 2):
         shards = job.sharding.cut(count)
         assert_same(case, whole, job.merged((shard, job.result(shard)) for shard in shards))
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_a_shard_that_is_cut_once_more_gives_its_arrays(edge: str) -> None:
+    job = sharded(EDGES[edge][0])
+    for shard in (Shard(0, job.sharding.units), *job.sharding.cut(2)):
+        cut = job.sharding.cut(3, shard)
+        assert (cut[0].first, cut[-1].end) == (shard.first, shard.end)
+        joined = join(job.sharding, shard, ((part, job.result(part)) for part in cut[::-1]))
+        assert_same(job.case, job.result(shard), joined)
 
 
 WHOLE = {
