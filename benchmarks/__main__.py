@@ -19,6 +19,8 @@ NAMES = (
         "beside",
         "streams",
         "shards",
+        "primary",
+        "regions",
         "checkpoints",
         "choice",
         "faults",

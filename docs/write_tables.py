@@ -121,6 +121,24 @@ def shards() -> str:
     return table(header, [list(row.values())[:-1] for row in result("shards")]) + origin("shards")
 
 
+def primary() -> str:
+    lines = [[*list(row.values())[:-1], f"{row['Redis idle']:.0%}"] for row in result("primary")]
+    header = [
+        "appendfsync",
+        "jobs of a batch",
+        "processes",
+        "jobs a second",
+        "Redis, us a job",
+        "jobs a second of a core",
+    ]
+    return table([*header, "Redis idle"], lines) + origin("primary")
+
+
+def regions() -> str:
+    header = ["round trip, ms", "far away", "p50, ms", "p90, ms", "round trips more"]
+    return table(header, [list(row.values()) for row in result("regions")]) + origin("regions")
+
+
 def checkpoints() -> str:
     header = ["state", "checkpoints", "ms each", "of the time", "s between two"]
     lines = [[*row[:3], f"{row[3]:.2%}", row[4]] for row in (list(each.values()) for each in result("checkpoints"))]
@@ -346,6 +364,8 @@ TABLES: dict[str, Callable[[], str]] = {
             latency,
             beside,
             shards,
+            primary,
+            regions,
             checkpoints,
             servers,
             latency_after_rest,
