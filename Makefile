@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo check test lint types kernels sanitize soak chaos bench peers release-check audit locks dashboards tables indicators test-gpu bench-gpu
+.PHONY: help install run demo check test lint types kernels sanitize soak chaos bench peers clusters release-check audit locks dashboards tables indicators test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -27,6 +27,7 @@ AUDIT := .venv/audit/bin/pip-audit
 UV := .venv/uv/bin/uv
 RELEASE := .venv/release/bin/twine
 SERVERS := .venv/servers/ready
+CLUSTERS := .venv/clusters/ready
 BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
 
 help: ## list the commands
@@ -79,7 +80,10 @@ chaos: $(DEV) $(TOOLS) ## kills, outages, failovers of Redis, cut networks, lost
 bench: $(BENCHED) $(if $(filter servers,$(BENCH)),$(SERVERS)) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
-peers: release-check ## the heavy checks that CI leaves out
+peers: release-check clusters ## the heavy checks that CI leaves out
+
+clusters: $(CLUSTERS) ## shards on real clusters of Ray and of Dask on this machine, with nodes that are killed
+	@$(CLUSTERS:ready=bin/python) -m pytest --quiet -rP -p no:randomly -m clusters tests/workers/child/clusters
 
 release-check: $(DEV) $(RELEASE) ## build both distributions, look into them, install each into fresh environments, upgrade an old home
 	@$(BIN)/pytest --quiet -rP -p no:randomly -m release tests/release
@@ -144,6 +148,13 @@ $(RELEASE): | $(BIN)/python
 $(SERVERS): | $(BIN)/python
 	@$(BIN)/python -m venv .venv/servers
 	@.venv/servers/bin/python -m pip install --quiet --disable-pip-version-check "litserve==0.2.*" "bentoml==1.4.*" "ray[serve]==2.60.*" "TA-Lib==0.8.*"
+	@touch $@
+
+# The service with the engines of clusters, in an environment of their own: no worker needs both.
+$(CLUSTERS): pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m venv .venv/clusters
+	@.venv/clusters/bin/python -m pip install --quiet --disable-pip-version-check --editable clients/python --editable ".[embedded,ray,dask]" \
+		"hypothesis>=6.130" "pytest>=8.4" "pytest-timeout>=2.4"
 	@touch $@
 
 $(UV): | $(BIN)/python

@@ -87,6 +87,8 @@ class WorkerSettings(SecretsOfFiles):
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.gpu.memory.limit_of
+    # A cluster that computes this worker's shards, "" for none: `workers.child.clusters.link.open_cluster`.
+    shards_on: Annotated[str, Field(pattern=r"^(ray|(ray|dask|tcp|tls)://.+)?$")] = ""
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.child.cost
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm
     prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices

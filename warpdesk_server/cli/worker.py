@@ -20,6 +20,12 @@ def add(commands: Subcommands) -> None:
         metavar="SECONDS",
         help="take no job after so long, and end when the last one is done or given back (default: never)",
     )
+    worker.add_argument(
+        "--shards-on",
+        metavar="URL",
+        help="hand shards of jobs to a cluster, before WARPDESK_SHARDS_ON: ray://host:port, dask://host:port, or ray "
+        "for the cluster that this host belongs to (default: compute them here)",
+    )
     kinds = worker.add_mutually_exclusive_group()
     kinds.add_argument(
         "--takes",
@@ -46,6 +52,7 @@ def _worker(chosen: argparse.Namespace) -> int:
     given = {
         "WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit,
         "WARPDESK_MAX_SECONDS": chosen.max_seconds,
+        "WARPDESK_SHARDS_ON": chosen.shards_on,
         "WARPDESK_TAKES": chosen.takes,
     }
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})

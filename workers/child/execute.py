@@ -24,6 +24,9 @@ from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
+from warpdesk_server.workers.child.clusters.cluster import NoCluster, NodeDied
+from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob
+from warpdesk_server.workers.child.clusters.link import ClusterLink
 from warpdesk_server.workers.child.cost import Costs
 from warpdesk_server.workers.child.device import Probe, cpu_name
 from warpdesk_server.workers.child.partials import ShardedJob, Unusable
@@ -62,6 +65,7 @@ def run(
     attached: Mapping[str, str] | None = None,
     gpu_wait: float | None = None,
     tokens: Mapping[str, str] | None = None,
+    cluster: ClusterLink | None = None,
 ) -> list[Outcome]:
     """Compute in the child these attempts of jobs, and write their results.
 
@@ -77,12 +81,13 @@ def run(
     they would have waited for a GPU, if that is why they are here. `tokens` are those of the attempts' claims, by the
     attempts' names.
 
-    Of an attempt at a shard the shard's arrays are kept in the store. Of a job in shards these are merged.
+    Of an attempt at a shard the shard's arrays are kept in the store. Of a job in shards these are merged. Shards are
+    computed on the `cluster` if there is one, and here where that cannot.
 
     Raises DeviceLost, after which this process must end. Every other failure is a value whose message holds no data.
     """
     sooner = None if gpu_wait is None else _sooner(jobs[0][0].forecast, gpu_wait)
-    batch = _Batch(store, found, keep_off_gpu, costs, expect, took, sooner)
+    batch = _Batch(store, found, keep_off_gpu, costs, expect, took, sooner, cluster)
     outcomes: list[Outcome | None] = [None] * len(jobs)
     items = []
     for at, (request, attempt) in enumerate(jobs):
@@ -204,6 +209,7 @@ class _Batch:
     expect: Callable[[float], None] | None
     took: Callable[[Times], None] | None
     sooner: str | None  # by what prediction a worker without a GPU took them
+    cluster: ClusterLink | None  # where shards are computed
 
     def run(self, items: Sequence[_Item]) -> None:
         """Compute the items in the child, and give each its outcome."""
@@ -263,6 +269,8 @@ class _Batch:
         if (sharded := launch.items[0].sharded) is not None and launch.items[0].request.shard is None:
             self._merge(launch, sharded)
             return
+        if sharded is not None and self.cluster is not None and self._on_cluster(launch, sharded, self.cluster):
+            return
         operation, first = launch.operation, launch.items[0].request
         job = pick = None
         clock = time.perf_counter
@@ -294,6 +302,24 @@ class _Batch:
             if self.took is not None and not first.private:
                 self.took(times)
         self._write(launch, outputs, _provenance(launch, choice, self.found, watch, times))
+
+    def _on_cluster(self, launch: _Launch, sharded: ShardedJob, cluster: ClusterLink) -> bool:
+        """Have a shard computed on the cluster, and keep its arrays. False where that cannot: it is computed here then,
+        also one that ends its process, which is judged by what becomes of this one."""
+        item, watch = launch.items[0], _Watch(time.perf_counter)
+        described = {name: _info(array) for name, array in item.inputs.items()}
+        wish = "cpu" if self.keep_off_gpu else item.request.backend
+        job = ClusterJob(launch.operation.name, item.params.model_dump_json(), described, item.request.seed, wish)
+        watch.began = watch.clock()
+        try:
+            computed = cluster.compute(job, sharded.shard, item.inputs)
+        except (NoCluster, NodeDied) as error:
+            log.warning("%s is computed here: %s", launch.name, error, extra=about(item.request))
+            return False
+        watch.ended = watch.clock()
+        provenance = _provenance(launch, Choice(computed.backend), self.found, watch, None)
+        self._write(launch, dict(computed.arrays), provenance.model_copy(update={"device": computed.device}))
+        return True
 
     def _merge(self, launch: _Launch, sharded: ShardedJob) -> None:
         """Merge in the child the arrays of a job's shards, which workers have kept in the store."""

@@ -25,6 +25,7 @@ from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, OutOfMem
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.calls import Calls
 from warpdesk_server.workers.child import codec, execute, tasks
+from warpdesk_server.workers.child.clusters.link import ClusterLink
 from warpdesk_server.workers.child.cost import Costs, costs_of
 from warpdesk_server.workers.child.device import probe, without_gpu
 from warpdesk_server.workers.child.warmup import Trial, documented, start_second_compiler, try_example, variants
@@ -107,6 +108,7 @@ class _Child:
         self._device = None if found.device is None else WatchedDevice(found.device, calls)
         self._found = replace(found, device=self._device)
         self._costs: Costs | None = None
+        self._cluster = ClusterLink(settings.shards_on, settings.cool_down_seconds) if settings.shards_on else None
         self._tasks = settings.tasks() if settings.takes == "tasks" else {}
         self._checkpoint_seconds = settings.checkpoint_seconds
         if self._device is not None:
@@ -174,6 +176,7 @@ class _Child:
                     {job.request.id: job.attached for job in work.jobs if job.attached},
                     work.gpu_wait,
                     tokens,
+                    self._cluster,
                 )
             )
         self._example_due = True
