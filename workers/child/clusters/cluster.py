@@ -1,5 +1,6 @@
 """A cluster of another engine that computes shards of jobs: what the adapters of Ray and of Dask have in common."""
 
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -64,26 +65,35 @@ class Cluster(ABC):
         _, _, sharding = job.described()
         left, running, losses = list(wanted)[::-1], dict[Handle, Shard](), Counter[Shard]()
         shared = dict[str, Any]()
+
+        def again(shard: Shard, error: InputsLost) -> None:
+            shared.clear()
+            losses[shard] += 1
+            if losses[shard] > RETRIES:
+                raise NodeDied(f"inputs of a shard were lost {losses[shard]} times, {error}") from None
+            left.append(shard)
+            time.sleep(LOOK_SECONDS)  # until the engine knows which node has gone
+
         try:
             while left or running:
                 while left and len(running) < AHEAD * max(1, self._places()):
-                    if not shared:
-                        whole = inputs.keys() - sharding.inputs.keys()
-                        shared = {name: self._share(inputs[name]) for name in whole}
                     shard = left.pop()
                     parts = shards.parts(sharding, shard, inputs)
-                    running[self._submit(job, shard, [shared.get(name, parts[name]) for name in job.inputs])] = shard
+                    try:
+                        if not shared:
+                            whole = inputs.keys() - sharding.inputs.keys()
+                            shared.update({name: self._share(inputs[name]) for name in whole})
+                        given = [shared.get(name, parts[name]) for name in job.inputs]
+                        running[self._submit(job, shard, given)] = shard
+                    except InputsLost as error:
+                        again(shard, error)
                 for handle in self._wait(list(running)):
                     if (done := running.pop(handle, None)) is None:
                         continue  # of an earlier job
                     try:
                         result = self._result(handle)
                     except InputsLost as error:
-                        shared.clear()
-                        losses[done] += 1
-                        if losses[done] > RETRIES:
-                            raise NodeDied(f"inputs of a shard were lost {losses[done]} times, {error}") from None
-                        left.append(done)
+                        again(done, error)
                         continue
                     if isinstance(result, Exception):
                         raise result

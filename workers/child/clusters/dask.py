@@ -62,7 +62,14 @@ class DaskCluster(Cluster):
         return future
 
     def _scattered(self, array: NDArray[Any], **options: Any) -> Any:
-        return self._call(self._client.scatter, array, hash=False, timeout=60, **options)
+        try:
+            return self._client.scatter(array, hash=False, timeout=60, **options)
+        except OSError as error:  # with the worker that it was sent to
+            if self._client.status == "running":
+                raise InputsLost(str(error)) from None
+            self._fail_at_node(error)
+        except Exception as error:  # noqa: BLE001 (as in __init__)
+            self._fail_at_node(error)
 
     def _wait(self, handles: Sequence[Handle]) -> Sequence[Handle]:  # noqa: ARG002 (each tells when it is done)
         with suppress(Empty):
