@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from warpdesk.models import FILE_NAME, MEDIA_TYPE, DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching, Joint
+from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of, refuse
 from warpdesk_server.kernels.sharding import Shard, Sharding
@@ -30,7 +31,7 @@ Backend = Literal["cpu", "gpu"]
 # some milliseconds. And the merge, with what each worker has to do besides its share, takes at most this part of the
 # job's time, which the cut costs where nobody helps.
 SHARD_SECONDS = 0.5
-SHARD_OVERHEAD = 0.1
+SHARD_OVERHEAD = 0.03
 
 
 @dataclass(frozen=True)
@@ -336,11 +337,10 @@ class Operation(Computation):
     def merge_cost(self, sharding: Sharding, count: int) -> Cost:
         """The cost of merging so many shards of an operation's job: the bytes that are read and written for it.
 
-        An array that is joined is written for each shard, read to be checked, read, and written twice, in memory and as
-        the result.
+        An array that is joined is written to files of the shards, read from these, and written in memory.
         """
         joined = sum(division.whole.nbytes for division in sharding.joined.values())
-        return Cost(5 * joined + 2 * count * sum(info.nbytes for info in sharding.added.values()))
+        return Cost(3 * joined + 2 * count * sum(info.nbytes for info in sharding.added.values()))
 
     def width(self, params: Params, inputs: Mapping[str, ArrayInfo], workers: int) -> int:
         """The number of shards of an operation's job that `workers` idle workers should compute; 1: it stays whole.
@@ -365,9 +365,8 @@ class Operation(Computation):
 
     @cached_property
     def code(self) -> str:
-        """A digest of the operation's sources and of the service's release, by which shards of other code are told
-        apart."""
-        return digest_of_code((self.package,), ("warpdesk-server",))
+        """A digest of the kernels' sources and of the operation's own, by which shards of other code are told apart."""
+        return f"{fingerprint()} {digest_of_code((self.package,))}"
 
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
         """Import and return the function that computes this operation on a backend."""

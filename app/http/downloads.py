@@ -22,8 +22,8 @@ RANGE: dict[str, Any] = {
         {
             "name": "Range",
             "in": "header",
-            "description": "`bytes=first-last`: that part of an .npy (RFC 9110 section 14); other units are ignored, "
-            "and so are several parts at once",
+            "description": "`bytes=first-last`: that part of an .npy or file (RFC 9110 section 14); other units are "
+            "ignored, and so are several parts at once",
             "schema": {"type": "string"},
         }
     ]
@@ -31,7 +31,10 @@ RANGE: dict[str, Any] = {
 RANGED: dict[int | str, dict[str, Any]] = {
     206: {
         "description": "The part that `Range` asks for",
-        "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {
+            "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
+            "*/*": {"schema": {"type": "string", "format": "binary"}},
+        },
         "headers": {"Content-Range": {"schema": {"type": "string"}}},
     },
     **errors.documented("bad-request", "range-not-satisfiable"),

@@ -421,8 +421,8 @@ def _takers_of_long_jobs(workers: Sequence[WorkerReport]) -> list[WorkerReport]:
 
 
 def _idle_for_long(workers: Sequence[WorkerReport]) -> int:
-    """How many workers could compute something long side by side now, each on a GPU of its own, or on CPU cores that
-    no other one of them takes."""
+    """How many workers could compute something long side by side now: each on a GPU of its own, or, where no GPU is
+    idle, on CPU cores that no other one of them takes. Beside a GPU a CPU would be waited for."""
     busy = [worker for worker in workers if worker.takes in ("long", "all") and worker.state == "busy"]
     places = {(worker.host, process) for worker in busy for process in (worker.pid, worker.started_by)}
     gpus, shares = 0, defaultdict[str, list[float]](list)
@@ -433,7 +433,7 @@ def _idle_for_long(workers: Sequence[WorkerReport]) -> int:
             gpus += 1
         else:
             shares[worker.host].append(worker.cpu_share)
-    return gpus + sum(min(len(parts), max(1, round(1 / max(parts)))) for parts in shares.values())
+    return gpus or sum(min(len(parts), max(1, round(1 / max(parts)))) for parts in shares.values())
 
 
 def _fault(worker: WorkerReport) -> object:

@@ -94,7 +94,11 @@ def _waiting_reason(services: Services, record: JobRecord) -> str | None:
     if not record.request.task or record.state is not models.State.QUEUED:
         return None
     workers = services.admission.workers
-    return None if workers is None else waiting_reason(record.request.operation, workers)
+    return (
+        None
+        if workers is None
+        else waiting_reason(record.request.operation, workers, on_gpu=record.request.backend == "gpu")
+    )
 
 
 def provenance(record: JobRecord) -> models.Provenance | None:

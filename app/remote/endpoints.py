@@ -155,8 +155,8 @@ async def take_results(request: Request, caller: Worker, services: ServicesDep) 
 
 @router.put("/checkpoints/{attempt}/{name}")
 async def take_checkpoint(attempt: str, name: str, request: Request, caller: Worker, services: ServicesDep) -> Response:
-    """Take a checkpoint of a task from the attempt that runs it, or the arrays of a shard, and answer once they are
-    kept as surely as a result."""
+    """Take a checkpoint of a task from the attempt that runs it, or the arrays of a shard, and answer once it is kept:
+    a checkpoint as surely as a result, what can be computed again as a whole file."""
     record = await _running(services, attempt, request)
     most, number = record.request.checkpoint_bytes, attempts.attempt_named(attempt)[1]
     own = name.startswith(f"{number}.") if (shard := record.request.shard) is None else name == partial_name(shard)

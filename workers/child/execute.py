@@ -137,7 +137,7 @@ class _Item:
     def fail(self, error: Exception) -> None:
         if isinstance(error, Unusable):
             log.warning("%s: %s", self.request.id, error, extra=about(self.request, self.attempt))
-            self.outcome = Stopped(step=0, reason=str(error))
+            self.outcome = Stopped(step=error.number, reason=str(error))
         else:
             self.outcome = failure(self.operation, self.request, error)
 

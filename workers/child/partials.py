@@ -25,10 +25,14 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Unusable(Exception):
-    """Raised for a shard whose arrays are gone, damaged, or of other code: the job's shards are computed again.
+    """Raised for a shard whose arrays are gone, damaged, or of other code: the lead computes it again.
 
     Also for one whose arrays are not taken, since the attempt that computed them does not run any more.
     """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"shard {number}: {reason}")
+        self.number = number
 
 
 class ShardedJob:
@@ -84,7 +88,7 @@ class ShardedJob:
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
-            raise Unusable(f"the arrays of shard {number} came too late") from None
+            raise Unusable(number, "its arrays came too late") from None
 
     def merged(self, store: WorkerStore, attempt: int, token: str) -> dict[str, Any]:
         """The job's outputs from the arrays of all its shards in the store. Raises Unusable."""
@@ -94,14 +98,14 @@ class ShardedJob:
         for number, shard in enumerate(self.cut):
             files = store.checkpoints(self._request.id, partial_name(number), attempt, token)
             if (file := next(files, None)) is None:
-                raise Unusable(f"the arrays of shard {number} are gone")
+                raise Unusable(number, "its arrays are gone")
             try:
-                kept = checkpoint.read(file)
+                kept = checkpoint.read_arrays(file, self.sharding.results(shard))
             except ValueError as error:
-                raise Unusable(f"shard {number}: {error}") from None
+                raise Unusable(number, str(error)) from None
             files.close()
             if kept.head != self._head(number):
-                raise Unusable(f"shard {number} was computed by other code")
+                raise Unusable(number, "it was computed by other code")
             yield shard, kept.state
 
     def _head(self, number: int) -> CheckpointHead:

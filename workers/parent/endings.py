@@ -97,7 +97,8 @@ class Endings:
             elif jobs_log.isEnabledFor(logging.INFO):
                 kind = ending.how if ending.outcome is None else ending.outcome.kind
                 jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
-            if request.keeps_files and (how == "done" or (how == "stale" and not self._queue.may_run([request.id])[0])):
+            over = how == "done" or (how == "dead" and not request.task)  # a task goes on from what it has kept
+            if request.keeps_files and (over or (how == "stale" and not self._queue.may_run([request.id])[0])):
                 self._store.delete_checkpoints(request.id)
             self._erase_secrets(request)
         return batch
@@ -137,10 +138,10 @@ class Endings:
             delays = (*delays, *_TASK_DELAYS)
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
 
-    def note_shard(self, ending: Ending, transfers: Transfers | None) -> None:
-        """Count the launch of a shard that the worker has computed of a job of its own, in the metrics."""
+    def count_transfers(self, transfers: Transfers | None) -> None:
+        """Count in the metrics what a shard copied that the worker has computed of a job of its own."""
         if self._tally is not None:
-            note_endings(self._tally, [ending], time.time(), (), transfers)
+            note_endings(self._tally, [], time.time(), (), transfers)
 
     def _end_of_shard(self, ending: Ending, how: str) -> None:
         """Log the end of an attempt at a shard that did not compute it. What it kept ends with its job, unless the job

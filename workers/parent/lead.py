@@ -14,7 +14,7 @@ from math import fsum
 from warpdesk_server.workers.pipe import Answer
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Stopped, Succeeded
 
-LOOK_SECONDS = 0.005  # how often the lead asks whether the last shards are done, while others compute them
+LOOK_SECONDS = 0.02  # how often the lead asks whether the last shards are done, while others compute them
 # How long another worker may compute a shard, by how long those took that the lead has computed.
 _PATIENCE_TIMES, _LEAST_PATIENCE, _UNKNOWN_PATIENCE = 2.0, 1.0, 30.0
 
@@ -24,8 +24,8 @@ class Lead:
 
     def __init__(self) -> None:
         self.began = time.monotonic()
-        # A shard was not to be read when all were to be merged: all are to be computed again, and were.
-        self.again = self.merged = False
+        self.again: int | None = None  # the shard whose arrays could not be merged
+        self._again = set[int]()
         self._took: list[float] = []
 
     @property
@@ -38,6 +38,13 @@ class Lead:
     def computed(self, seconds: float) -> None:
         """Note how long a shard took the lead."""
         self._took.append(seconds)
+
+    def may_compute_again(self, number: int) -> bool:
+        """Whether the lead computes the shard, whose arrays could not be merged: once, since then they are its own."""
+        new = number not in self._again
+        self._again.add(number)
+        self.again = number
+        return new
 
     def answered(self, answer: Answer, shards: Sequence[Provenance]) -> Answer:
         """The child's answer to the merge, as that of the whole job."""

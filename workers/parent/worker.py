@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any
@@ -278,12 +279,13 @@ class Worker:
             except Stale:
                 self._end([given_back(job)])
                 return None
-            lead.again, ended = False, None
+            lead.again, ended = None, None
             if found is None:
                 if not self._wait_for_shards(job, lead):
                     return None
                 continue
-            work = found.jobs if isinstance(found, Batch) else (job,)
+            # A shard has no strikes of its own: those of the job keep it off the GPU.
+            work = (replace(found.jobs[0], strikes=job.strikes),) if isinstance(found, Batch) else (job,)
             self._held = tuple({job, *work})
             launch = self._start(work, {}, of=job, began=lead.began)
             answer = self._compute(launch)
@@ -291,12 +293,11 @@ class Worker:
                 return None
             (outcome,) = answer.outcomes
             if isinstance(found, list):
-                if not isinstance(outcome, Stopped) or lead.merged:
+                if not isinstance(outcome, Stopped) or not lead.may_compute_again(outcome.step):
                     return self._commit(launch, lead.answered(answer, found), "full")
-                lead.again = lead.merged = True
             elif isinstance(outcome, Succeeded):
                 ended = Ending(work[0], outcome)
-                self._endings.note_shard(ended, answer.transfers)
+                self._endings.count_transfers(answer.transfers)
                 lead.computed(time.monotonic() - launch.since)
             else:
                 return self._commit(launch, answer, "full")

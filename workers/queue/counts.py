@@ -118,16 +118,15 @@ def note_endings(
     waits: list[_Wait] = []
     for ending in endings:
         job, request, outcome = ending.job, ending.job.request, ending.outcome
-        if isinstance(outcome, Succeeded) and request.shards > 1 and request.shard is None:
-            # Its launches are those of its shards.
-            waits.append((request.priority, job.started_at - job.submitted_at, at - job.submitted_at))
-        elif isinstance(outcome, Succeeded):
-            how, work = outcome.provenance, request.work / (1 if request.shard is None else request.shards)
+        if request.shard is not None:  # its job is counted, with the times of all its shards
+            continue
+        if isinstance(outcome, Succeeded):
+            how = outcome.provenance
             answers.append((
                 at, request.priority, job.submitted_at, job.started_at, request.private,
                 request.operation, how.backend, how.device_uuid or how.device, how.batch_size, how.batch_reason,
                 how.compute_seconds, how.kernel_seconds,
-                work, outcome.bytes, how.energy_joules, how.cost_dollars,
+                request.work, outcome.bytes, how.energy_joules, how.cost_dollars,
             ))  # fmt: skip
             if ending.kept_off:
                 tally.add("fallbacks_total", request.operation, ending.kept_off)

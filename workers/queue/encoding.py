@@ -28,12 +28,14 @@ def claim_arguments(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def shard_arguments(claim: Claim, job: Held, patience: float, again: bool, ended: Ending | None) -> tuple[Any, ...]:
+def shard_arguments(
+    claim: Claim, job: Held, patience: float, again: int | None, ended: Ending | None
+) -> tuple[Any, ...]:
     own = claim.worker, claim.process, claim.digest, repr(LEASE_SECONDS)
     before: tuple[Any, ...] = ()
     if ended is not None and isinstance(ended.outcome, Succeeded):
         before = *ended.job.fence, ended.outcome.provenance.model_dump_json()
-    return *own, *job.fence, job.request.shards, int(again), repr(patience), *before
+    return *own, *job.fence, job.request.shards, "" if again is None else again, repr(patience), *before
 
 
 def ending_arguments(ending: Ending) -> tuple[Any, ...]:

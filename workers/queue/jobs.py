@@ -234,12 +234,13 @@ class JobQueue(QueueView):
         return self._batch(self._eval(scripts.CLAIM, *claim_arguments(claim)), claim)
 
     def claim_shard(
-        self, claim: Claim, job: Held, patience: float, *, again: bool = False, ended: Ending | None = None
+        self, claim: Claim, job: Held, patience: float, *, again: int | None = None, ended: Ending | None = None
     ) -> Batch | list[Provenance] | None:
         """Claim in Redis a shard of a job for the worker that holds the job, in the step that commits the one before.
 
         None while other workers compute all that are left, which each may for `patience` seconds; the provenance of
-        each shard once all are done. With `again` all are computed again. Raises Stale where the job is not this
+        each shard once all are done. The arrays of the shard `again` cannot be merged: it is
+        computed by this worker. Raises Stale where the job is not this
         worker's any more.
         """
         how, *answer = self._eval(scripts.CLAIM_SHARD, *shard_arguments(claim, job, patience, again, ended))

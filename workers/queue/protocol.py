@@ -261,8 +261,11 @@ class AttachedInput(Message):
 
 
 class Stopped(Message):
-    """The outcome of an attempt that is not over: a task's that stopped after a step, whose state is in a checkpoint,
-    or that could not begin here, for the `reason`; or of a job in shards, of which one has to be computed again."""
+    """The outcome of an attempt that is not over.
+
+    A task stopped after a step, whose state is in a checkpoint, or could not begin here, for the `reason`. Or of a job
+    in shards the shard of the number `step` has to be computed again.
+    """
 
     kind: Literal["stopped"] = "stopped"
     step: int

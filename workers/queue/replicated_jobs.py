@@ -97,6 +97,9 @@ class ReplicatedJobs(JobQueue):
         return None if super().claim(claim) is None else self._confirmed.claim(claim)
 
     def claim_shard(self, claim: Claim, job: Held, patience: float, **more: Any) -> Batch | list[Provenance] | None:
+        """Without an end to commit it is asked as a claim is: the lead waits by asking again and again."""
+        if more.get("ended") is None and super().claim_shard(claim, job, patience, **more) is None:
+            return None
         return self._confirmed.claim_shard(claim, job, patience, **more)
 
     def handed(self, claim: Claim, message: bytes) -> Batch | None:  # noqa: ARG002 (it is not confirmed)

@@ -1,8 +1,9 @@
 """What jobs keep in a store before they are done: checkpoints of tasks, and partial results of shards.
 
-Each is one file, which is whole and on the disk before anybody hears of it. A checkpoint's name is "<attempt>.<step>".
-The job's record in Redis names the latest one, which only the attempt that runs can change: what a worker writes that
-has lost its claim is not read. A shard's file is "<number>.1", whoever computed it: its bytes are the same.
+Each is one file, which is whole before anybody hears of it, and a checkpoint is on the disk. A checkpoint's name is
+"<attempt>.<step>". The job's record in Redis names the latest one, which only the attempt that runs can change: what a
+worker writes that has lost its claim is not read. A shard's file is "<number>.1", whoever computed it: its bytes are
+the same.
 """
 
 import errno
@@ -41,27 +42,38 @@ class CheckpointFiles:
         self._root, self._forced = root, forced
         root.mkdir(mode=0o700, exist_ok=True)
 
-    def keep(self, job_id: str, name: str, write: Write, most: int, *, of_shard: bool = False) -> None:
+    def keep(self, job_id: str, name: str, write: Write, most: int) -> None:
         """Store what `write` writes as a job's checkpoint. Of the others the latest is kept, and no more.
 
-        Two, because Redis may not have heard of this one yet. The arrays of shards all stay, and are not forced to the
-        disk: those that a power cut damages are computed again. Raises OSError, with EFBIG
-        if it has more than `most` bytes.
+        Two, because Redis may not have heard of this one yet. Raises OSError, with EFBIG if it has more than `most`
+        bytes.
         """
         place, folder = _place(name), self._root / job_id
+        if folder.exists():
+            for left in folder.glob("*.part"):  # by a process that was killed
+                unlink(left)
+        self._put(job_id, name, write, most, forced=self._forced)
+        if self._forced:
+            force(folder, self._root)
+        for older in [other for other in self._places(job_id) if other != place][1:]:
+            unlink(folder / checkpoint_name(*older))
+
+    def keep_shard(self, job_id: str, name: str, write: Write, most: int) -> None:
+        """Store what `write` writes as the arrays of a job's shard. Raises OSError as `keep` does.
+
+        They are not forced to the disk: what a power cut takes is computed again.
+        """
+        self._put(job_id, name, write, most, forced=False)
+
+    def _put(self, job_id: str, name: str, write: Write, most: int, *, forced: bool) -> None:
+        folder = self._root / job_id
         folder.mkdir(mode=0o700, exist_ok=True)
-        for left in [] if of_shard else folder.glob("*.part"):  # by a process that was killed
-            unlink(left)
         unfinished = folder / f"{secrets.token_hex(8)}.part"
         try:
-            write_file(unfinished, write, most, forced=self._forced and not of_shard)
+            write_file(unfinished, write, most, forced=forced)
             unfinished.rename(folder / name)
         finally:
             unlink(unfinished)
-        if self._forced and not of_shard:
-            force(folder, self._root)
-        for older in [] if of_shard else [other for other in self._places(job_id) if other != place][1:]:
-            unlink(folder / checkpoint_name(*older))
 
     def open(self, job_id: str, name: str) -> Generator[BinaryIO]:
         """The stored checkpoint of that name, and then the others, the latest first.

@@ -95,7 +95,7 @@ class WorkerStore(Protocol):
 
     def keep_checkpoint(self, attempt: str, name: str, write: Write, most: int, token: str) -> None:
         """Store what `write` writes as a checkpoint of an attempt, or as the arrays of a shard from an attempt at it
-        (`workers.store.checkpoints`), on the disk before this returns.
+        (`workers.store.checkpoints`), whole before this returns, and a checkpoint on the disk.
 
         Raises OSError, with EFBIG if it has more than `most` bytes, and with ESTALE if `token` is not that of the claim
         of the attempt that runs, where the store can tell."""

@@ -88,7 +88,8 @@ class SpoolStore(ArrayFiles):
     def keep_checkpoint(self, attempt: str, name: str, write: Write, most: int, token: str) -> None:  # noqa: ARG002
         self.require_room(most)
         job_id, of_shard, _ = attempt_of(attempt)[0].partition(":")
-        self._checkpoints.keep(job_id, name, write, most, of_shard=bool(of_shard))
+        keep = self._checkpoints.keep_shard if of_shard else self._checkpoints.keep
+        keep(job_id, name, write, most)
 
     def checkpoints(self, job_id: str, name: str, attempt: int, token: str) -> Generator[BinaryIO]:  # noqa: ARG002
         return self._checkpoints.open(job_id, name)

@@ -102,7 +102,7 @@ def test_auto_cuts_a_long_job_for_the_workers_that_are_idle(catalogue: Callable[
         # Of one host: all cores twice, and half of them twice.
         ([worker("a", pid=1), worker("a", pid=2)], 1),
         ([worker("a", pid=1, cpu_share=0.5), worker("a", pid=2, cpu_share=0.5)], 2),
-        ([worker("a", pid=1, backend="gpu"), worker("a", pid=2, backend="gpu"), worker("a", pid=3)], 3),
+        ([worker("a", pid=1, backend="gpu"), worker("a", pid=2, backend="gpu"), worker("a", pid=3)], 2),
     ],
 )
 def test_idle_workers_are_those_that_could_compute_something_long_side_by_side(

@@ -150,8 +150,12 @@ def test_a_shard_that_kills_the_lead_is_a_strike_against_the_job(desk: Desk, pla
 
 def test_a_slow_helper_is_overtaken(desk: Desk, place: Path) -> None:
     start(desk, 2)
-    job_id = submit(desk, place, hold=[1])
-    desk.until(lambda: len(begun(place).get(1, ())) == 2, "the lead leaves it to the slow one")
+    job_id = submit(desk, place, hold=range(UNITS))
+    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
+    slow = max(begun(place))  # the lead has the first
+    for value in set(range(UNITS)) - {slow}:
+        (place / f"hold.{value}").unlink()
+    desk.until(lambda: len(begun(place)[slow]) == 2, "the lead leaves it to the slow one")
     let_go(place)
     record = desk.wait(job_id)
     require_its_bytes(desk, record)
@@ -229,7 +233,7 @@ def test_arrays_of_a_shard_that_cannot_be_read_are_computed_again(desk: Desk, pl
 
 
 def test_a_helper_of_another_release_costs_a_job_no_more_than_its_shards(desk: Desk, place: Path) -> None:
-    """Its arrays are not merged with those of the lead, which computes all again without it."""
+    """Its arrays are not merged with those of the lead, which computes these shards again."""
     start(desk, 1)
     start(desk, 1, "OTHER_PIECES")
     job_id = submit(desk, place, hold=range(UNITS))
@@ -238,6 +242,10 @@ def test_a_helper_of_another_release_costs_a_job_no_more_than_its_shards(desk: D
     record = desk.wait(job_id)
     require_its_bytes(desk, record)
     assert (record.attempt, record.strikes) == (1, 0)
+    (lead,) = set.intersection(*begun(place).values())
+    twice = [value for value, pids in begun(place).items() if len(pids) > 1]
+    assert 0 < len(twice) < UNITS, "and no other"
+    assert lead in begun(place)[0]
 
 
 def test_a_lead_that_rq_stops_while_it_waits_for_the_last_shard_ends_the_job(desk: Desk, place: Path) -> None:

@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels import shards
 from warpdesk_server.kernels.sharding import Shard
-from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, Computed
+from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, ShardResult
 
 # How often the engine computes a shard again whose process or node has ended, and we one whose inputs went with it.
 RETRIES = 3
 # How often an adapter looks whether the cluster is still there, while it waits.
 LOOK_SECONDS = 0.25
+# A cluster that has done nothing for so long, and so many times as long as a shard takes one core, has no place for us.
+_PATIENCE_SECONDS, _PATIENCE_TIMES = 60.0, 10.0
 # Shards that are sent for each that the cluster computes at once, so that no node waits for its next.
 AHEAD = 2
 
 Arrays = Mapping[str, NDArray[Any]]
-Result = Computed | Exception
+Result = ShardResult | Exception
 Handle = Hashable  # of a shard at the engine: its future
 
 
@@ -48,7 +50,7 @@ class Cluster(ABC):
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def compute(self, job: ClusterJob, whole: Shard, inputs: Arrays) -> Computed:
+    def compute(self, job: ClusterJob, whole: Shard, inputs: Arrays) -> ShardResult:
         """Compute a shard on the cluster, in smaller ones that its nodes compute at once; its bytes do not depend on
         how many. Raises NoCluster, NodeDied or the error of the operation."""
         _, _, sharding = job.described()
@@ -56,13 +58,15 @@ class Cluster(ABC):
         arrays = shards.join(sharding, whole, ((shard, result.arrays) for shard, result in results.items()))
         return next(iter(results.values()))._replace(arrays=arrays)
 
-    def run(self, job: ClusterJob, wanted: Sequence[Shard], inputs: Arrays) -> Iterator[tuple[Shard, Computed]]:
+    def run(self, job: ClusterJob, wanted: Sequence[Shard], inputs: Arrays) -> Iterator[tuple[Shard, ShardResult]]:
         """Compute shards on the cluster, and yield what each gives as it is done, in any order.
 
         An input that is not divided among shards is sent once. What still runs is canceled when the iterator is closed
         or raises NoCluster, NodeDied or the error of the operation.
         """
-        _, _, sharding = job.described()
+        operation, _, sharding = job.described()
+        most = max(operation.shard_cost(sharding, job.inputs, shard).core_seconds for shard in wanted)
+        patience, done_at = _PATIENCE_SECONDS + _PATIENCE_TIMES * most, time.monotonic()
         left, running, losses = list(wanted)[::-1], dict[Handle, Shard](), Counter[Shard]()
         shared = dict[str, Any]()
 
@@ -98,6 +102,9 @@ class Cluster(ABC):
                     if isinstance(result, Exception):
                         raise result
                     yield done, result
+                    done_at = time.monotonic()
+                if time.monotonic() - done_at > patience:
+                    self._fail(f"it has computed nothing for {patience:.0f} s")
         finally:
             self._cancel(list(running))
 

@@ -21,7 +21,7 @@ class OtherKernels(Exception):
     """Raised if a node has other kernels than the worker that sends it a shard: their bytes could differ."""
 
 
-class Computed(NamedTuple):
+class ShardResult(NamedTuple):
     """A shard's arrays, and what computed them."""
 
     arrays: "Mapping[str, NDArray[Any]]"

@@ -76,6 +76,8 @@ class DaskCluster(Cluster):
             return [self._done.get(timeout=LOOK_SECONDS)]
         if self._client.status != "running":
             self._fail(f"the connection to the scheduler is {self._client.status}")
+        if not self._places():
+            self._fail("it has no workers")
         return []
 
     def _result(self, handle: Any) -> Result:

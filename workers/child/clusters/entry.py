@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.sharding import Shard
-from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, Computed, OtherKernels
+from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, OtherKernels, ShardResult
 from warpdesk_server.workers.settings import WorkerSettings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def compute_shard(job: ClusterJob, shard: Shard, threads: int, *inputs: "NDArray[Any]") -> Computed | Exception:
+def compute_shard(job: ClusterJob, shard: Shard, threads: int, *inputs: "NDArray[Any]") -> ShardResult | Exception:
     """What one shard of a job gives on this node, or the error of its operation.
 
     The error is a value: no engine runs it again, or logs what it quotes. `inputs` are the shard's parts, in the order

@@ -4,7 +4,7 @@ import time
 
 from warpdesk_server.kernels.sharding import Shard
 from warpdesk_server.workers.child.clusters.cluster import Arrays, Cluster, NoCluster
-from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, Computed
+from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, ShardResult
 
 
 class ClusterLink:
@@ -16,7 +16,7 @@ class ClusterLink:
         self._cluster: Cluster | None = None
         self._again_at = 0.0
 
-    def compute(self, job: ClusterJob, shard: Shard, inputs: Arrays) -> Computed:
+    def compute(self, job: ClusterJob, shard: Shard, inputs: Arrays) -> ShardResult:
         """Compute a shard on the cluster. Raises NoCluster, NodeDied or the error of the operation."""
         if time.monotonic() < self._again_at:
             raise NoCluster(self._address, "it was away a moment ago")

@@ -19,7 +19,7 @@ from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.kernels.gpu.memory import let_go
 from warpdesk_server.kernels.sharding import Shard
 from warpdesk_server.workers.child.backend import RECOVERABLE, choose
-from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, Computed
+from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, ShardResult
 from warpdesk_server.workers.child.device import Probe, cpu_name, probe
 from warpdesk_server.workers.settings import WorkerSettings
 
@@ -29,7 +29,7 @@ log = logging.getLogger("warpdesk.node")
 _computing = threading.Lock()
 
 
-def compute(job: ClusterJob, shard: Shard, threads: int, inputs: Sequence[NDArray[Any]]) -> Computed | Exception:
+def compute(job: ClusterJob, shard: Shard, threads: int, inputs: Sequence[NDArray[Any]]) -> ShardResult | Exception:
     """What `compute_shard` returns; on the CPU by so many threads. A lost device ends this process."""
     with _computing:
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
@@ -45,19 +45,19 @@ def compute(job: ClusterJob, shard: Shard, threads: int, inputs: Sequence[NDArra
             return _as_value(error)
 
 
-def _computed(job: ClusterJob, shard: Shard, inputs: Sequence[NDArray[Any]]) -> Computed:
+def _computed(job: ClusterJob, shard: Shard, inputs: Sequence[NDArray[Any]]) -> ShardResult:
     operation, params, sharding = job.described()
     # Engines lend memory that is not writable, which is another type to Numba.
     own = {name: np.require(array, requirements=("C", "W")) for name, array in zip(job.inputs, inputs, strict=True)}
     options = {"seed": job.seed} if operation.randomness == "seed" else {}
 
-    def on(device: Device | None) -> Computed:
+    def on(device: Device | None) -> ShardResult:
         if device is None:
             arrays = shards.compute(operation, "cpu", params, sharding, shard, own, **options)
-            return Computed(arrays, "cpu", cpu_name())
+            return ShardResult(arrays, "cpu", cpu_name())
         with device.memory.job():
             arrays = shards.compute(operation, "gpu", params, sharding, shard, own, **options, device=device)
-        return Computed(arrays, "gpu", device.name)
+        return ShardResult(arrays, "gpu", device.name)
 
     choice = choose(operation, job.backend, _found())
     try:

@@ -91,7 +91,7 @@ local function hand_over()
     local wish, hand = cjson.decode(redis.call('HGET', const.WISHES, worker)), const.HANDED .. worker
     local spares, chooses = (wish.gpus or '') ~= '', (wish.tasks or '') ~= ''
     if string.find(' ' .. wish.kinds .. ' ', ' ' .. kind .. ' ', 1, true) and not (spares and left) then
-      wish.lease = const.HANDED_LEASE_SECONDS
+      wish.lease, wish.no_shards = const.HANDED_LEASE_SECONDS, true
       redis.call('DEL', hand)
       local answer = claim(wish, rq_now)
       if #answer > 0 then

@@ -30,7 +30,7 @@ def add(commands: Subcommands) -> None:
     submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
     submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="batch")
     submit.add_argument(
-        "--width", type=_width, default="auto", metavar="N", help="parts in which several workers compute it, or auto"
+        "--width", type=_shards, default="auto", metavar="N", help="parts in which several workers compute it, or auto"
     )
     submit.add_argument("--seed", type=int)
     submit.add_argument("--deadline", type=float, metavar="SECONDS", help="the job expires if it is not done by then")
@@ -45,8 +45,13 @@ def add(commands: Subcommands) -> None:
     submit.set_defaults(run=_submit)
 
 
-def _width(text: str) -> int | Literal["auto"]:
-    return "auto" if text == "auto" else int(text)
+def _shards(text: str) -> int | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number of parts or auto, got {text!r}") from None
 
 
 def _submit(chosen: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from warpdesk_server.kernels.sharding import Shard
 from warpdesk_server.kernels.shards import merge, parts
 from warpdesk_server.workers.child.clusters import cluster_job, entry
 from warpdesk_server.workers.child.clusters.cluster import NoCluster
-from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, Computed, OtherKernels
+from warpdesk_server.workers.child.clusters.cluster_job import ClusterJob, OtherKernels, ShardResult
 from warpdesk_server.workers.child.clusters.link import ClusterLink, open_cluster
 
 
@@ -34,7 +34,7 @@ def sent(job: Job, operation: str = "rsi") -> ClusterJob:
     return ClusterJob(operation, params.model_dump_json(), described(job.inputs))
 
 
-def result(job: Job, shard: Shard, request: ClusterJob) -> Computed | Exception:
+def result(job: Job, shard: Shard, request: ClusterJob) -> ShardResult | Exception:
     return entry.compute_shard(request, shard, 1, *parts(job.sharding, shard, job.inputs).values())
 
 
@@ -44,7 +44,7 @@ def test_shards_of_inputs_that_are_not_writable_make_the_answer(job: Job) -> Non
     given = []
     for shard in job.sharding.cut(3):
         computed = result(job, shard, pickle.loads(pickle.dumps(sent(job))))  # noqa: S301 (ours)
-        assert isinstance(computed, Computed)
+        assert isinstance(computed, ShardResult)
         assert computed.backend == "cpu"
         given.append((shard, computed.arrays))
     assert_same(job.case, job.case.run(), merge(job.operation, job.params, job.sharding, given))

@@ -227,8 +227,8 @@ local function claim(wish, rq_now)
       mirror_busy(worker, ids[1])
     end
   end
-  if #batch == 0 and only == '' then
-    local job, number = shard_to_help(kinds)
+  if #batch == 0 and only == '' and not wish.no_shards then
+    local job, number = shard_to_help(kinds, spares)
     if job then answer = claim_shard(wish, job, number) end
   end
   ring_for_others(kinds, unable and #answer == 2)

@@ -45,7 +45,7 @@ local function settle_one(id, state, dead)
   end
   redis.call('SREM', const.LIVE .. owner, id)
   redis.call('SREM', const.TASKS_OF .. owner, id)
-  if before == const.PAUSED then redis.call('SREM', const.PAUSED_TASKS, id) end
+  if is_task(lane) then redis.call('SREM', const.PAUSED_TASKS, id) end
   mirror_settled(id)
   if dead then
     redis.call('HSET', key, 'dead', 1)

@@ -45,11 +45,11 @@ local function offer(job)
   end
 end
 
--- Cut a job that has just begun into shards, or into another number of them; `alone`: for the worker that has the job.
-local function cut(job, number_of, alone)
+-- Cut a job that has just begun into shards, or into another number of them.
+local function cut(job, number_of)
   forget_shards(job)
   redis.call('HSET', const.JOB .. job, 'shards', number_of)
-  for number = 0, number_of - 1 do set_open(job, number, alone) end
+  for number = 0, number_of - 1 do set_open(job, number) end
 end
 
 -- Have a worker compute a shard.
@@ -74,6 +74,13 @@ local function reopen(id, alone)
   redis.call('HSET', const.JOB .. id, 'state', const.QUEUED)
   set_open(job, number, alone or tonumber(get(id, 'attempt') or 0) >= const.MAX_STRIKES)
   offer(job)
+end
+
+-- What a shard gave cannot be merged: the worker that has the job computes it.
+local function compute_again(id)
+  if get(id, 'state') ~= const.SUCCEEDED then return end
+  redis.call('HINCRBY', const.JOB .. shard_of(id), 'shards_done', -1)
+  reopen(id, true)
 end
 
 local function complete(id, provenance)
@@ -104,19 +111,28 @@ local function finish_shard(id, attempt, digest, how, provenance)
   return state == const.QUEUED and how ~= const.SUCCEEDED and 'queued' or 'stale'
 end
 
+-- Whether a worker without a GPU, which leaves jobs to those that have one, computes a shard before these are through
+-- with all that are open.
+local function helps_gpus(job, open)
+  local on_gpu, on_cpu = get(job, 'on_gpu', 'on_cpu')
+  if on_cpu and tonumber(on_cpu) == 0 then return true end  -- it asks for a CPU
+  return on_gpu and on_cpu and tonumber(on_cpu) <= tonumber(on_gpu) * open
+end
+
 -- A shard of a job that others compute too, for a worker that finds nothing in the queue: of each priority of that job
 -- which was helped the longest ago.
-local function shard_to_help(kinds)
+local function shard_to_help(kinds, spares)
   for _, priority in ipairs(const.PRIORITIES) do
     for kind in string.gmatch(kinds, '%S+') do
       local ring = const.RING .. 'shards:' .. lane_of(priority, kind)
       for _, job in ipairs(redis.call('ZRANGE', ring, 0, const.OWNERS - 1)) do
-        local open = redis.call('ZRANGEBYSCORE', open_key(job), 0, 0, 'LIMIT', 0, 1)
-        if #open > 0 and get(job, 'state') == const.RUNNING then
+        local open = redis.call('ZRANGEBYSCORE', open_key(job), 0, 0)
+        if #open == 0 or get(job, 'state') ~= const.RUNNING then
+          redis.call('ZREM', ring, job)
+        elseif not spares or helps_gpus(job, #open) then
           redis.call('ZADD', ring, seconds(now()), job)
           return job, open[1]
         end
-        redis.call('ZREM', ring, job)
       end
     end
   end
