@@ -14,6 +14,23 @@ FINAL = ("succeeded", "failed", "canceled", "expired")
 
 
 @dataclass
+class Shard:
+    state: str = "queued"
+    attempt: int = 0
+    worker: str = ""
+    token: str = ""  # of the claim
+    lapsed: bool = False
+    alone: bool = False  # left to the worker that has the job
+
+    def take(self, worker: str, token: str) -> None:
+        self.state, self.worker, self.token, self.lapsed = "running", worker, token, False
+        self.attempt += 1
+
+    def reopen(self, *, alone: bool = False) -> None:
+        self.state, self.alone = "queued", alone or self.attempt >= MAX_STRIKES
+
+
+@dataclass
 class Job:
     request: JobRequest
     same: str = ""
@@ -38,6 +55,21 @@ class Job:
     endings: int = 0
     commits: int = 0
     error: str = ""  # the code
+    shards: dict[int, Shard] = field(default_factory=dict)  # of a wide job that was begun
+    offered: bool = False  # others may take shards
+
+    def offer(self) -> None:
+        self.offered = self.state == "running" and any(
+            shard.state == "queued" and not shard.alone for shard in self.shards.values()
+        )
+
+    def next_shard(self, worker: str, patience: float) -> int | None:
+        """That which the worker that has the job claims next."""
+        queued = [(shard.alone, number) for number, shard in self.shards.items() if shard.state == "queued"]
+        if queued:
+            return min(queued)[1]
+        running = [number for number, shard in sorted(self.shards.items()) if shard.state == "running"]
+        return next((each for each in running if self.shards[each].worker == worker or patience < 0), None)
 
     @property
     def id(self) -> str:
@@ -112,11 +144,42 @@ class Model:
         if job.claims > 1:
             self.count("job_retries_total", job.request.operation)
 
+    def shard(self, shard_id: str) -> Shard | None:
+        """None where its job has ended."""
+        job_id, _, number = shard_id.partition(":")
+        return self.jobs[job_id].shards.get(int(number))
+
+    def holds(self, job_id: str, attempt: int, token: str) -> bool:
+        """Whether an attempt runs, at a job or at a shard of one."""
+        if ":" not in job_id:
+            return self.runs(job_id, attempt)
+        shard = self.shard(job_id)
+        return shard is not None and (shard.state, shard.token) == ("running", token)
+
+    def lead(self, job: Job, *, again: int | None) -> None:
+        """What the worker that has a wide job does before it claims a shard."""
+        if not job.shards:
+            job.shards = {number: Shard() for number in range(job.request.shards)}
+        if again is not None and job.shards[again].state == "succeeded":
+            job.shards[again].reopen(alone=True)
+        job.offer()
+
+    def finish_shard(self, shard_id: str, how: str) -> str:
+        job, shard = self.jobs[shard_id.partition(":")[0]], self.shard(shard_id)
+        assert shard is not None
+        if how == "succeeded":
+            shard.state = "succeeded"
+            return "done"
+        shard.reopen(alone=how != "returned")
+        job.offer()
+        return "queued"
+
     def runs(self, job_id: str, attempt: int) -> bool:
         return self.jobs[job_id].state == "running" and self.jobs[job_id].attempt == attempt
 
     def settle(self, job: Job, state: str, *, dead: bool = False, result: str | None = None) -> None:
         job.state, job.dead, job.endings = state, dead, job.endings + 1
+        job.shards, job.offered = {}, False
         self.count("jobs_finished_total", job.request.priority, job.request.operation, state, job.error)
         if state == "failed":
             self.count("job_failures_total", job.request.priority, job.error)
@@ -147,6 +210,7 @@ class Model:
             self.settle(job, "failed", dead=True)
             return "dead"
         job.state, job.pausing = "paused" if job.pausing else "queued", False
+        job.offered = False
         return "queued"
 
     def finish(self, job: Job, attempt: int, how: str, result: str, delays: int, error: str) -> str:
@@ -169,6 +233,11 @@ class Model:
     def reap(self, dead: Iterable[str], *, judge: bool) -> dict[str, str]:
         ended = {}
         for job in list(self.jobs.values()):
+            for shard in job.shards.values():
+                if shard.state == "running" and (shard.worker in dead or (judge and shard.lapsed)):
+                    self.count("leases_expired_total")
+                    shard.reopen()
+                    job.offer()
             if job.state == "running" and (job.worker in dead or (judge and job.lapsed)):
                 self.count("leases_expired_total")
                 ended[job.id] = self.again(job, "worker-died")

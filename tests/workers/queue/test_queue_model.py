@@ -4,6 +4,7 @@ WARPDESK_MODEL_EXAMPLES=2000 looks for longer.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from hypothesis.stateful import (
 )
 from redis import Redis
 
-from tests.workers.queue.model import FINAL, LIVE, Job, Model
+from tests.workers.queue.model import FINAL, LIVE, Job, Model, Shard
 from tests.workers.queue.snapshot import Snapshot
 from warpdesk.models import BackendWish, Priority
 from warpdesk_server.workers.queue import keys, scripts
@@ -43,6 +44,7 @@ from warpdesk_server.workers.queue.protocol import (
     Together,
 )
 from warpdesk_server.workers.queue.records import (
+    Batch,
     Bounds,
     Claim,
     Ending,
@@ -52,6 +54,7 @@ from warpdesk_server.workers.queue.records import (
     KeyReused,
     QueueFull,
     QuotaReached,
+    Stale,
     TasksReached,
 )
 
@@ -72,6 +75,7 @@ PICK = st.integers(0, 7)
 ABLE = st.sampled_from((None, None, ("rsi",), ("ema",), ("rsi", "ema"), ()))  # the tasks that a worker can run
 TAKES = st.sampled_from(("all", "all", "quick", "long", "tasks", "tasks"))
 HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "apart", "struck", "struck", "retry"))
+OF_SHARDS = st.sampled_from(("succeeded",) * 6 + ("returned", "struck", "failed"))
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Wish:
     long: bool
     task: bool
     operation: str
+    shards: int
     inputs: frozenset[str]
     together: Together | None
     size: int
@@ -93,6 +98,10 @@ class Wish:
     idempotency: IdempotencyKey | None
     bounds: Bounds | None
     attached: str
+
+    @property
+    def wide(self) -> bool:
+        return self.shards > 1 and not self.task
 
     def request(self, job_id: str) -> JobRequest:
         return JobRequest(
@@ -109,10 +118,11 @@ class Wish:
             timeout=10.0,
             result_ttl=60.0,
             deadline=self.deadline,
-            private=self.private and not self.task,
+            private=self.private and not self.task and not self.wide,
+            shards=self.shards if self.wide else 1,
             size=self.size,
             forecast=Forecast(kind="rsi", gpu=1.0, cpu=NEVER if self.size % 2 else 1e-9),
-            together=self.together,
+            together=None if self.wide else self.together,
         )
 
 
@@ -123,6 +133,7 @@ _FREELY: dict[str, Any] = {
     "long": st.sampled_from((False, False, False, True)),
     "task": st.sampled_from((False, False, False, True)),
     "operation": st.sampled_from(("rsi", "ema")),
+    "shards": st.sampled_from((1, 1, 3)),
     "inputs": st.frozensets(st.sampled_from(ARRAYS)),
     "together": st.sampled_from((None, *(Together(key=key, items=items, bytes=10) for key, items in ALIKE))),
     "size": st.integers(0, 6),
@@ -162,7 +173,9 @@ class Insistent(JobQueue):
         second = super()._eval(script, *arguments)
         if script is scripts.CLAIM and not first:
             return second
-        if script in (scripts.CLAIM, scripts.LEAVE):  # the time is that of the answer
+        if script is scripts.CLAIM_SHARD and len(first) > 2 and first[0] == b"shard":
+            assert second[:2] + second[3:] == first[:2] + first[3:], (first, second)
+        elif script in (scripts.CLAIM, scripts.LEAVE):  # the time is that of the answer
             assert second[:1] + second[2:] == first[:1] + first[2:], (first, second)
         elif script is scripts.FINISH:  # the second time nobody is followed
             assert second[0] == first[0], (first, second)
@@ -170,13 +183,14 @@ class Insistent(JobQueue):
             assert second == first, (first, second)
         return first
 
-    def finish(self, *arguments: Any, **options: Any) -> Any:
-        first = super().finish(*arguments, **options)
-        second = super().finish(*arguments, **options)
+    def finish(self, endings: Sequence[Ending], *arguments: Any, **options: Any) -> Any:
+        first = super().finish(endings, *arguments, **options)
+        second = super().finish(endings, *arguments, **options)
         assert second[1] == first[1]
-        for before, after in zip(first[0], second[0], strict=True):
-            # What went back to the queue may have been claimed again, in the same step too.
-            assert after == before or (after, before) == ("stale", "queued")
+        for ending, before, after in zip(endings, first[0], second[0], strict=True):
+            # What went back to the queue may have been claimed again, in the same step too. Shards go with their job.
+            gone = after == "stale" and (before == "queued" or ending.job.request.shard is not None)
+            assert after == before or gone
         return first
 
 
@@ -335,6 +349,9 @@ class Service(RuleBasedStateMachine):
             del self.waiting[worker]
 
     def claimed(self, wish: Claim, held: Sequence[Held]) -> None:
+        if held and held[0].request.shard is not None:
+            self.helps(wish, held)
+            return
         model, jobs = self.model, [self.model.jobs[job.id] for job in held]
         lanes = {job.request.lane for job in jobs}
         keys = {job.request.together and job.request.together.key for job in jobs}
@@ -351,13 +368,10 @@ class Service(RuleBasedStateMachine):
             assert sum(job.request.size for job in jobs) <= room
             assert not any(job.strikes or job.apart for job in jobs)
         if not jobs and not wish.only:
-            lanes = {lane for lane in _lanes(Snapshot(self.redis)) if _kind(lane) in wish.kinds}
-            left = [self.model.jobs[job_id] for job_id in self.model.waiting()] if wish.gpus else []
-            left = [job for job in left if job.overdue or (job.request.on_cpu or 0.0) == NEVER]
-            left += [job for job in self.model.jobs.values() if not _can_run(wish, job)]
-            if not wish.gpus:
-                assert not any(_can_run(wish, job) for job in self.in_lanes(lanes)), "one was left behind others"
-            assert lanes <= {job.request.lane for job in left}
+            assert wish.gpus or not [
+                job.id for job in model.jobs.values() if job.offered and _kind(job.request.lane) in wish.kinds
+            ]
+            self.nothing_is_left(wish)
         for job, got in zip(jobs, held, strict=True):
             assert _can_run(wish, job)
             assert job.state == "queued"
@@ -367,8 +381,11 @@ class Service(RuleBasedStateMachine):
             assert (got.request, got.attempt, got.strikes) == (job.request, job.attempt, job.strikes)
             assert got.attached == job.attached
             assert got.checkpoint == job.checkpoint
-        if wish.worker in self.workers:  # it may have died while it waited
-            self.workers[wish.worker].extend(held)
+        self.takes_up(wish.worker, held)
+
+    def takes_up(self, worker: str, held: Sequence[Held]) -> None:
+        if worker in self.workers:  # it may have died while it waited
+            self.workers[worker].extend(held)
         self.past.extend(held)
 
     def in_lanes(self, lanes: set[str]) -> list[Job]:
@@ -376,19 +393,103 @@ class Service(RuleBasedStateMachine):
         ids = [job_id for name, found in lists for job_id in found if _lane(name)[0] in lanes]
         return [self.model.jobs[job_id] for job_id in ids]
 
+    def helps(self, wish: Claim, held: Sequence[Held]) -> None:
+        """A worker that finds nothing in the queue takes a shard of another's job."""
+        (got,) = held
+        job, shard = self.model.jobs[got.request.job_id], self.model.shard(got.id)
+        assert shard is not None
+        assert not wish.only
+        assert job.offered
+        assert (shard.state, shard.alone, _kind(job.request.lane) in wish.kinds) == ("queued", False, True)
+        if wish.gpus:
+            count = sum(each.state == "queued" and not each.alone for each in job.shards.values())
+            on_gpu, on_cpu = job.request.on_gpu, job.request.on_cpu
+            assert on_cpu is not None
+            assert on_cpu == 0 or (on_gpu is not None and on_cpu <= on_gpu * count)
+        self.nothing_is_left(wish)
+        shard.take(wish.worker, got.token)
+        job.offer()
+        assert (got.request, got.attempt) == (job.request.of_shard(got.id), shard.attempt)
+        assert got.attached == job.attached
+        self.takes_up(wish.worker, held)
+
+    def nothing_is_left(self, wish: Claim) -> None:
+        """In no lane from which a claim takes is a job that it could have had."""
+        lanes = {lane for lane in _lanes(Snapshot(self.redis)) if _kind(lane) in wish.kinds}
+        left = [self.model.jobs[job_id] for job_id in self.model.waiting()] if wish.gpus else []
+        left = [job for job in left if job.overdue or (job.request.on_cpu or 0.0) == NEVER]
+        left += [job for job in self.model.jobs.values() if not _can_run(wish, job)]
+        if not wish.gpus:
+            assert not any(_can_run(wish, job) for job in self.in_lanes(lanes)), "one was left behind others"
+        assert lanes <= {job.request.lane for job in left}
+
+    @precondition(lambda self: self.leads())
+    @rule(
+        fate=FATES, pick=PICK, patience=st.sampled_from((1e6, 1e6, -1.0)), again=st.sampled_from((*(None,) * 9, 0, 1, 2))
+    )  # fmt: skip
+    def lead(self, fate: str, pick: int, patience: float, again: int | None) -> None:
+        """Whoever has, or had, a wide job claims a shard of it."""
+        leads = self.leads()
+        self.lead_as(*leads[-1 - pick % len(leads)], fate, patience, again=again)
+
+    @precondition(lambda self: self.some("queued") or self.leads())
+    @rule(hows=st.lists(OF_SHARDS, min_size=3, max_size=8), fate=FATES, patience=st.sampled_from((1e6, 1e6, -1.0)))
+    def compute_together(self, hows: list[str], fate: str, patience: float) -> None:
+        """A worker leads a wide job, and another one helps where it finds nothing else."""
+        if not self.leads():
+            self.claim_as(sorted(self.workers)[0], "told", gpu=True)
+        for how in hows:
+            for worker, one in self.leads()[-1:]:
+                self.lead_as(worker, one, fate if how == hows[-1] else "told", patience, again=None)
+            helper = sorted(self.workers)[-1]
+            if not self.workers[helper]:
+                self.claim_as(helper, "told", gpu=True)
+            for worker in sorted(self.workers):
+                shards = [job for job in self.workers[worker] if job.request.shard is not None]
+                if shards and len(self.workers) > 1:
+                    others = [job for job in self.workers[worker] if job not in shards]
+                    self.workers[worker] = [*shards, *others]
+                    self.finish_as(worker, "told", [how] * len(shards), rest=False, then=False)
+
+    def lead_as(self, worker: str, one: Held, fate: str, patience: float, *, again: int | None) -> None:
+        job = self.model.jobs[one.id]
+        if fate != "before" and not self.model.runs(one.id, one.attempt):
+            with pytest.raises(Stale):
+                self.queue.claim_shard(Claim(worker), one, patience, again=again)
+        elif fate != "before":
+            wish = Claim(worker)
+            found = self.take(fate, lambda queue: queue.claim_shard(wish, one, patience, again=again))
+            self.model.lead(job, again=again)
+            number = job.next_shard(worker, patience)
+            if number is None:
+                done = all(shard.state == "succeeded" for shard in job.shards.values())
+                assert (None if found is None else len(cast(list[Any], found))) == (len(job.shards) if done else None)
+            else:
+                assert isinstance(found, Batch)
+                assert [each.id for each in found.jobs] == [f"{job.id}:{number}"]
+                job.shards[number].take(worker, found.jobs[0].token)
+                job.offer()
+                self.takes_up(worker, found.jobs)
+        if fate in ("before", "after"):
+            self.dies(worker)
+
+    def leads(self) -> list[tuple[str, Held]]:
+        """Workers that believe to have a wide job."""
+        held = [(worker, job) for worker, jobs in sorted(self.workers.items()) for job in jobs]
+        return [(worker, job) for worker, job in held if job.request.shards > 1 and job.request.shard is None]
+
     @rule(fate=FATES, pick=PICK)
     def renew(self, fate: str, pick: int) -> None:
         worker = self.worker(pick)
         held = self.workers[worker]
         lost = self.take(fate, lambda queue: queue.renew(held).lost)
         if lost is not None:
-            assert lost == [job for job in held if not self.model.runs(job.id, job.attempt)]
-            assert self.queue.renew(held).pausing == [
-                job for job in held if job not in lost and self.model.jobs[job.id].pausing
-            ]
+            assert lost == [job for job in held if not self.runs(job)]
+            pausing = [job for job in held if job not in lost and self.model.jobs[job.request.job_id].pausing]
+            assert self.queue.renew(held).pausing == pausing
             for job in held:
                 if job not in lost:
-                    self.model.jobs[job.id].lapsed = False
+                    self.of(job).lapsed = False
             self.workers[worker] = [job for job in held if job not in lost]
         if fate in ("before", "after"):
             self.dies(worker)
@@ -408,7 +509,7 @@ class Service(RuleBasedStateMachine):
         if not self.workers[worker]:
             self.claim_as(worker, "told", gpu=True)
         for held in self.workers[worker]:
-            if self.model.runs(held.id, held.attempt):
+            if held.request.shard is None and self.runs(held):
                 self.model.jobs[held.id].strikes = MAX_STRIKES - 1
                 self.redis.hset(job_key(held.id), "strikes", MAX_STRIKES - 1)
         self.finish_as(worker, fate, [how], rest=True, then=False)
@@ -426,7 +527,7 @@ class Service(RuleBasedStateMachine):
         wish = Claim(worker, gpu=True) if then else None
         answer = self.take(fate, lambda queue: queue.finish(endings, worker, then=wish))
         if answer is not None:
-            for job, how, got in zip(ended, hows, answer[0], strict=True):
+            for job, how, got in reversed(list(zip(ended, hows, answer[0], strict=True))):
                 self.finished(job, how, got)
             self.workers[worker] = held[len(ended) :]
             if wish is not None:
@@ -438,6 +539,15 @@ class Service(RuleBasedStateMachine):
     def finished(self, job: Held, how: str, got: str) -> None:
         """What an ending answered, by what it should have done. One that comes too late is given up as stale, or learns
         what became of the job by another hand."""
+        if job.request.shard is not None:
+            if self.runs(job):
+                assert got == self.model.finish_shard(job.id, how)
+            elif got != "stale":
+                shard = self.model.shard(job.id)
+                assert shard is not None
+                assert (shard.token, how == "succeeded") == (job.token, got == "done")
+                assert shard.state == ("succeeded" if got == "done" else "queued")
+            return
         truth = self.model.jobs[job.id]
         if self.model.runs(job.id, job.attempt):
             assert got == self.model.finish(truth, job.attempt, how, _result(job), len(DELAYS), FAILURE.code)
@@ -453,8 +563,8 @@ class Service(RuleBasedStateMachine):
     @rule(pick=PICK, how=HOW)
     def finish_long_after(self, pick: int, how: str) -> None:
         """A message that was held up on its way changes nothing, unless the attempt still runs."""
-        late = [job for job in self.past if not self.model.runs(job.id, job.attempt)]
-        taken_over = [job for job in late if self.model.jobs[job.id].state == "running"]
+        late = [job for job in self.past if not self.runs(job)]
+        taken_over = [job for job in late if self.model.jobs[job.request.job_id].state == "running"]
         if not late:
             return
         job = (taken_over or late)[-1 - pick % len(taken_over or late)]
@@ -462,7 +572,8 @@ class Service(RuleBasedStateMachine):
         (got,) = self.queue.finish([_ending(job, how)]).how
         self.finished(job, how, got)
         assert self.queue.renew([job]).lost == [job]
-        self.queue.progress(job.id, job.attempt, 0.5)
+        if job.request.shard is None:  # of shards none is sent
+            self.queue.progress(job.id, job.attempt, 0.5)
         assert not self.queue.step(job, 9, 0.5, {"loss": 1.0}, "1.9")
         assert Snapshot(self.redis).keys == before
 
@@ -473,8 +584,8 @@ class Service(RuleBasedStateMachine):
         worker = self.worker(pick)
         held = list(self.workers[worker])
         for job in held:
-            if self.model.runs(job.id, job.attempt):
-                self.lapse(self.model.jobs[job.id])
+            if self.runs(job):
+                self.lapse(job.id, self.of(job))
         self.reap("told", judge=True)
         self.time_passes(aged=False)
         self.claim_as(next(name for name in self.workers if name != worker), "told", gpu=True)
@@ -508,7 +619,15 @@ class Service(RuleBasedStateMachine):
         assert [row.step for row in self.queue.reported_steps(job.id, number - 1, 9)] in ([], [number])
 
     def running(self) -> list[Held]:
-        return [job for job in self.past if self.model.runs(job.id, job.attempt)]
+        return [job for job in self.past if job.request.shard is None and self.runs(job)]
+
+    def of(self, held: Held) -> Job | Shard:
+        """What the model says of a claim that runs."""
+        shard = None if held.request.shard is None else self.model.shard(held.id)
+        return shard or self.model.jobs[held.id]
+
+    def runs(self, held: Held) -> bool:
+        return self.model.holds(held.id, held.attempt, held.token)
 
     @precondition(lambda self: any(job.request.task for job in self.model.jobs.values()))
     @rule(fate=FATES, pick=PICK, resume=st.booleans())
@@ -577,11 +696,22 @@ class Service(RuleBasedStateMachine):
     @precondition(lambda self: self.some("running"))
     @rule(pick=PICK)
     def a_lease_lapses(self, pick: int) -> None:
-        self.lapse(self.job(pick, "running"))
+        job = self.job(pick, "running")
+        self.lapse(job.id, job)
 
-    def lapse(self, job: Job) -> None:
-        job.lapsed = True
-        self.redis.zadd(LEASES, {job.id: 1.0})
+    def lapse(self, name: str, claimed: Job | Shard) -> None:
+        claimed.lapsed = True
+        self.redis.zadd(LEASES, {name: 1.0})
+
+    @precondition(lambda self: any(shard.state == "running" for _, shard in self.shards()))
+    @rule(pick=PICK)
+    def a_lease_of_a_shard_lapses(self, pick: int) -> None:
+        running = [(name, shard) for name, shard in self.shards() if shard.state == "running"]
+        self.lapse(*running[pick % len(running)])
+
+    def shards(self) -> list[tuple[str, Shard]]:
+        jobs = self.model.jobs.values()
+        return [(f"{job.id}:{number}", shard) for job in jobs for number, shard in sorted(job.shards.items())]
 
     @precondition(lambda self: self.some(*LIVE))
     @rule(pick=PICK)
@@ -622,6 +752,7 @@ class Service(RuleBasedStateMachine):
         records_are_as_the_model_says(snapshot, model, self.results)
         every_job_is_in_one_place(snapshot, model)
         sets_agree_with_the_records(snapshot, model)
+        shards_are_there_as_long_as_their_job_lives(snapshot, model)
         attached_inputs_are_kept_as_long_as_the_job_may_run(snapshot, model)
         rings_and_bells_tell_where_jobs_wait(snapshot)
         rq_shows_what_waits_and_runs(snapshot, model)
@@ -653,6 +784,8 @@ class Service(RuleBasedStateMachine):
         assert not self.redis.exists(LEASES, "warpdesk:delayed", "warpdesk:deadlines")
         assert not list(self.redis.scan_iter("rq:queue:*"))
         assert not list(self.redis.scan_iter("rq:wip:*"))
+        assert not list(self.redis.scan_iter("warpdesk:job:*:*"))
+        assert not list(self.redis.scan_iter("warpdesk:ring:shards:*"))
 
 
 def records_are_as_the_model_says(snapshot: Snapshot, model: Model, results: dict[str, str]) -> None:
@@ -680,7 +813,13 @@ def every_job_is_in_one_place(snapshot: Snapshot, model: Model) -> None:
     late = {job.id for job in model.jobs.values() if job.overdue}
     assert model.waiting() - late <= {*listed, *delayed} <= model.waiting()
     assert snapshot.members(keys.WAITING) == model.waiting()
-    assert snapshot.members(LEASES) == model.ids("running")
+    shards = {
+        f"{job.id}:{number}"
+        for job in model.jobs.values()
+        for number, shard in job.shards.items()
+        if shard.state == "running"
+    }
+    assert snapshot.members(LEASES) == model.ids("running") | shards
     due = {job.id for job in model.jobs.values() if job.state in ("queued", "paused") and job.deadline is not None}
     assert snapshot.members("warpdesk:deadlines") == due
     assert snapshot.members(keys.PAUSED_TASKS) == model.ids("paused")
@@ -700,6 +839,26 @@ def sets_agree_with_the_records(snapshot: Snapshot, model: Model) -> None:
         assert snapshot.members(f"warpdesk:followers:{job.id}") == followers
 
 
+def shards_are_there_as_long_as_their_job_lives(snapshot: Snapshot, model: Model) -> None:
+    expected: dict[str, tuple[str, str, str]] = {}
+    for job in model.jobs.values():
+        shards = job.shards.items()
+        done = [shard for _, shard in shards if shard.state == "succeeded"]
+        assert int(snapshot.keys[job_key(job.id)].get("shards_done", 0)) == len(done)
+        queued = {f"{number:04d}": str(int(shard.alone)) for number, shard in shards if shard.state == "queued"}
+        assert snapshot.keys.get(f"{job_key(job.id)}:open", {}) == queued
+        ring = snapshot.members(f"warpdesk:ring:shards:{job.request.lane}")
+        assert (job.id in ring) == job.offered
+        expected |= {
+            f"{job_key(job.id)}:{number}": (shard.state, str(shard.attempt), shard.worker)
+            for number, shard in shards
+            if shard.attempt
+        }
+    found = {name: value for name, value in snapshot.keys.items() if re.fullmatch(r"warpdesk:job:.*:\d+", name)}
+    assert {name: (each["state"], each["attempt"], each["worker"]) for name, each in found.items()} == expected
+    assert not {name for name in snapshot.lasting if re.fullmatch(r"warpdesk:job:.*:.*", name)}
+
+
 def attached_inputs_are_kept_as_long_as_the_job_may_run(snapshot: Snapshot, model: Model) -> None:
     for job in model.jobs.values():
         kept = snapshot.keys[job_key(job.id)].get("attached", "")
@@ -714,7 +873,8 @@ def rings_and_bells_tell_where_jobs_wait(snapshot: Snapshot) -> None:
         for kind in KINDS:
             lane = str(priority) if kind == "any" else f"{priority}-{kind}"
             assert snapshot.members(f"warpdesk:ring:{lane}") == lanes.get(lane, set())
-            assert lane not in lanes or f"{keys.BELL}{kind}" in snapshot.keys
+            some = lane in lanes or f"warpdesk:ring:shards:{lane}" in snapshot.keys
+            assert not some or f"{keys.BELL}{kind}" in snapshot.keys
 
 
 def rq_shows_what_waits_and_runs(snapshot: Snapshot, model: Model) -> None:
