@@ -23,6 +23,7 @@ class Kill:
     what: str  # "child", "parent" or "api"
     at: float
     held: Sequence[tuple[str, int]]  # job and attempt
+    shards: int = 0  # that it computed too
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Killer:
         until = time.monotonic() + LOOKING
         while True:
             worker, child = self._chance.choice(able)
-            held = self._world.held(worker)
-            if held or time.monotonic() > until:
+            held, claims = self._world.held(worker), self._world.claims(worker)
+            if claims or time.monotonic() > until:
                 break
         what = "child" if len(self._kills) % 2 else "parent"
         at = time.time()
@@ -64,7 +65,7 @@ class Killer:
         with suppress(ProcessLookupError):
             os.kill(worker.pid if what == "parent" else child, signal.SIGKILL)
         self._world.history.add("fault", "killer", detail=f"{what} of {worker.name}, which held {len(held)} jobs")
-        self._kills.append(Kill(what, at, held))
+        self._kills.append(Kill(what, at, held, len(claims) - len(held)))
 
 
 def kill(world: World, part: Part) -> None:
@@ -145,8 +146,8 @@ def stand_still(world: World, what: str, pid: int, seconds: float, leases_of: Pa
     world.history.add("fault", "stopped", detail=what)
     os.kill(pid, signal.SIGSTOP)
     try:
-        if leases_of is not None and (held := world.held(leases_of)):
-            world.connection.zadd(LEASES, dict.fromkeys((job for job, _ in held), 1.0), xx=True)
+        if leases_of is not None and (claims := world.claims(leases_of)):
+            world.connection.zadd(LEASES, dict.fromkeys((name for name, _ in claims), 1.0), xx=True)
         world.pause(seconds)
     finally:
         with suppress(ProcessLookupError):  # who stood still for long may have been given up
@@ -199,7 +200,8 @@ def partition(world: World, chance: random.Random, partitions: list[Partition], 
     world.history.add("fault", "network", detail=f"{worker.name}, which holds {len(held)} jobs, is cut off")
     try:
         if seconds is None:
-            world.connection.zadd(LEASES, dict.fromkeys((job for job, _ in held), 1.0), xx=True)
+            claims = world.claims(world.workers[number])
+            world.connection.zadd(LEASES, dict.fromkeys((name for name, _ in claims), 1.0), xx=True)
             world.until(lambda: not world.held(worker), f"nobody took over from {worker.name}", 60)
         else:
             world.pause(seconds)

@@ -32,8 +32,9 @@ UNKNOWN = frozenset({"queue-unavailable", "not-replicated"})
 class Look:
     """One onlooker: every answer is written down with the time its question was asked."""
 
-    def __init__(self, url: str, history: History, by: str, errors: list[str]) -> None:
-        self._http = httpx.Client(base_url=url, timeout=70)
+    def __init__(self, url: str, history: History, by: str, errors: list[str], token: str = "") -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=70)
         self._history = history
         self._by = by
         self._errors = errors
@@ -182,8 +183,10 @@ class Load:
         jobs: int,
         outstanding: int = 150,
         enough: Callable[[], bool] = lambda: True,
+        token: str = "",
     ) -> None:
         self.url = url
+        self._token = token
         self.history = history
         self.errors: list[str] = []
         self.jobs: set[str] = set()
@@ -247,7 +250,7 @@ class Load:
             self.errors.append("the list of jobs was not told")
 
     def _guarded(self, work: Callable[[Look], object], by: str) -> None:
-        look = Look(self.url, self.history, by, self.errors)
+        look = Look(self.url, self.history, by, self.errors, self._token)
         try:
             work(look)
         except BaseException as error:  # noqa: BLE001 (a client that fails fails the run)
@@ -308,10 +311,10 @@ class Load:
                 look.events(job)
 
 
-def clean_run(url: str, history: History, requests: Sequence[Request]) -> dict[str, str]:
-    """The digest of each request's answer while nothing is done to the service."""
-    look = Look(url, history, "clean run", [])
-    submissions = [Submission(-1 - at, each, key=f"clean run {at}") for at, each in enumerate(requests)]
+def clean_run(url: str, history: History, requests: Sequence[Request], token: str = "") -> dict[str, str]:
+    """The digest of each request's answer, by one worker each, while nothing is done to the service."""
+    look = Look(url, history, "clean run", [], token)
+    submissions = [Submission(-1 - at, each.alone, key=f"clean run {at}") for at, each in enumerate(requests)]
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(look.answer, submissions))
     look.close()

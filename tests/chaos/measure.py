@@ -59,6 +59,12 @@ def attempts(queue: JobQueue, jobs: Iterable[str]) -> dict[int, int]:
     return dict(sorted(counts.items()))
 
 
+def computed_in_shards(queue: JobQueue, jobs: Iterable[str]) -> int:
+    """How many jobs succeeded that were computed in shards."""
+    records = [record for job in jobs if (record := queue.get(job)) is not None]
+    return sum(record.provenance is not None and record.provenance.shards is not None for record in records)
+
+
 def strikes(queue: JobQueue, jobs: Iterable[str]) -> dict[str, int]:
     """The jobs that have any, and how many."""
     found = {}

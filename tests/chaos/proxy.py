@@ -108,8 +108,9 @@ class Thief:
 class Proxy:
     """`url` is where its clients connect; `open`, `cut`, `silence` and `slow` change what happens to all of them."""
 
-    def __init__(self, target: Path | tuple[str, int], thief: Thief | None = None) -> None:
-        """`target`: the socket of the server behind it, or its address and port."""
+    def __init__(self, target: Path | tuple[str, int], thief: Thief | None = None, at: str = "127.0.0.1") -> None:
+        """`target`: the socket of the server behind it, or its address and port; `at` is its own address."""
+        self._at = at
         self._target = target
         self.thief = thief
         self.port = 0
@@ -124,7 +125,7 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"redis://{self._at}:{self.port}/0"
 
     def open(self) -> None:
         """Everything passes again, what was held back included."""
@@ -184,7 +185,7 @@ class Proxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._link, "127.0.0.1", self.port))
+        server = self._loop.run_until_complete(asyncio.start_server(self._link, self._at, self.port))
         self.port = server.sockets[0].getsockname()[1]
         self._changed = asyncio.Event()
         self._ready.set()

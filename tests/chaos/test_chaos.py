@@ -24,6 +24,7 @@ import pytest
 from rq import Worker
 from rq.suspension import resume, suspend
 
+from tests.cables import Cable
 from tests.chaos.checker import Verdict, check
 from tests.chaos.faults import (
     Kill,
@@ -43,7 +44,7 @@ from tests.chaos.faults import (
 )
 from tests.chaos.history import History
 from tests.chaos.load import Load, clean_run
-from tests.chaos.measure import attempts, recoveries, redeliveries, shown, strikes
+from tests.chaos.measure import attempts, computed_in_shards, recoveries, redeliveries, shown, strikes
 from tests.chaos.proxy import Thief, scripts_of
 from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release, task
 from tests.chaos.world import World
@@ -62,7 +63,7 @@ SETTLE_PATIENCE = 180.0  # seconds in which every job must have ended once nothi
 SEED = 20261122
 GREED = 128 << 20  # bytes of memory that some jobs ask for
 # Steps of which every run loses replies.
-STEPS = {"ENQUEUE", "CLAIM", "RENEW", "FINISH", "REAP", "CANCEL_AND_CLOSE"}
+STEPS = {"ENQUEUE", "CLAIM", "CLAIM_SHARD", "RENEW", "FINISH", "REAP", "CANCEL_AND_CLOSE"}
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class Run:
 
     def judge(self, scenario: str) -> Verdict:
         """After everything is whole again: read all once more, have it judged, print and keep what was measured."""
+        assert self.load.errors == []
         self.world.until(self.world.ready, "the service did not recover")
         self.load.audit()
         verdict = check(self.history.entries(), self.clean)
@@ -137,6 +139,7 @@ class Run:
             "wrong": len(verdict.wrong),
             "unexpected": len(verdict.unexpected),
             "jobs by attempts": tries,
+            "jobs in shards": computed_in_shards(self.world.queue, self.load.jobs),
             "late finishes refused": self.world.log().count("came too late"),
             "processes that ended by themselves": len(self.world.own_exits),
             "workers of those with 0": sum(code == 0 for name, code in self.world.own_exits if name != "api"),
@@ -170,17 +173,18 @@ class Worlds:
         clocked: bool = False,
         servers: Path | None = None,
         sources: Path = ROOT,
+        cables: Sequence[Cable] = (),
         before: Callable[[World], None] = lambda world: None,
         among: Callable[[Iterator[Submission]], Iterator[Submission]] = lambda submissions: submissions,
     ) -> Iterator[Run]:
         """`first` are sent before all others, which `among` may change; `before` is called with the service."""
         workload = Workload(folder.name, SEED, size.kinds)
         with History(folder / "history.jsonl") as history:
-            world, clean = self._world(size, history, workload, proxied, clocked, servers, sources)
+            world, clean = self._world(size, history, workload, proxied, clocked, servers, sources, cables)
             try:
                 before(world)
                 submissions = chain(first, among(workload.submissions()))
-                with Load(world.url, history, submissions, size.jobs, size.outstanding, enough) as load:
+                with Load(world.url, history, submissions, size.jobs, size.outstanding, enough, world.token) as load:
                     yield Run(world, history, load, dict(clean), size)
             except BaseException:
                 self._shared = None
@@ -198,6 +202,7 @@ class Worlds:
         clocked: bool,
         servers: Path | None,
         sources: Path,
+        cables: Sequence[Cable],
     ) -> tuple[World, dict[str, str]]:
         if size.shared and self._shared is not None:
             self._shared[0].attend(history)
@@ -209,10 +214,11 @@ class Worlds:
             clocked=clocked,
             servers=servers,
             sources=sources,
+            cables=cables,
         )
         world.start()
         try:
-            made = world, clean_run(world.url, history, workload.requests)
+            made = world, clean_run(world.url, history, workload.requests, world.token)
         except BaseException:
             world.close(failed=True)  # else its threads would keep pytest from ending
             raise
@@ -245,6 +251,7 @@ def test_killed_parents_and_children_cost_no_job(worlds: Worlds, size: Size, tmp
         run.facts = {
             "kills": dict(Counter(kill.what for kill in kills)),
             "jobs whose worker was killed": sum(len(kill.held) for kill in kills),
+            "shards whose worker was killed": sum(kill.shards for kill in kills),
             **{f"seconds until a job goes on after the death of a {kind}": figure for kind, figure in shown(seconds)},
             "jobs with strikes": len(strikes(run.world.queue, run.load.jobs)),
         }

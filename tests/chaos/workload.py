@@ -21,6 +21,11 @@ class Request:
     name: str
     body: Mapping[str, Any]
 
+    @property
+    def alone(self) -> "Request":
+        """The same, computed by one worker."""
+        return Request(self.name, {**self.body, "width": 1})
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -80,7 +85,11 @@ def _requests(kinds: int) -> Iterator[Request]:
     close = prices.sp500().close
     random_numbers = np.random.default_rng(11)
     for number in range(kinds):
-        kind, turn = number % 7, number // 7
+        if number % 8 == 7:
+            yield _wide(number // 8)
+            continue
+        at = number - number // 8
+        kind, turn = at % 7, at // 7
         series = close[turn : turn + 120].tolist()
         vector = random_numbers.normal(size=64).round(6).tolist()
         match kind:
@@ -124,10 +133,23 @@ def release(name: str, budget: str) -> Request:
     return _request("dp_noise", name, params, values=[12.5, 99.0, 3.25])
 
 
-def _option(turn: int) -> Request:
-    params = {"payoff": "european", "option": "call", "spot": 100.0, "strike": 100.0, "volatility": 0.2}
-    request = _request("monte_carlo", f"monte_carlo {turn}", {**params, "maturity": 1.0, "steps": 4, "paths": 2000})
+def _option(turn: int, paths: int = 2000, steps: int = 4) -> Request:
+    market = {"spot": 100.0, "strike": 100.0, "volatility": 0.2, "maturity": 1.0}
+    params = {"payoff": "european", "option": "call", **market, "steps": steps, "paths": paths}
+    request = _request("monte_carlo", f"monte_carlo {turn}", params)
     return Request(request.name, {**request.body, "seed": turn})
+
+
+def _wide(turn: int) -> Request:
+    """A job in two to eight shards: each second one a simulation that takes a moment, the others prices of assets."""
+    width = 2 + turn % 7
+    if turn % 2:
+        closes = prices.sp500().close
+        rows = [closes[turn + asset : turn + asset + 60].tolist() for asset in range(16)]
+        request = _request("rsi", f"wide rsi {turn}", {"period": 14}, prices=rows)
+        return Request(request.name, {**request.body, "width": width})
+    option = _option(turn, paths=1_000_000, steps=64)
+    return Request(f"wide {option.name}", {**option.body, "width": width})
 
 
 def _request(operation: str, name: str, params: dict[str, Any], **inputs: Any) -> Request:

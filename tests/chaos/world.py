@@ -9,19 +9,21 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 from redis.exceptions import RedisError
 
+from tests.cables import Cable
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import History
 from tests.chaos.proxy import Proxy
 from tests.clocks import Clock
 from tests.conftest import ROOT, processes_of
 from tests.waiting import wait_until
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.service.processes import module, spawn
 from warpdesk_server.service.redis_server import RedisServer, find_binary, socket_path
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -61,10 +63,12 @@ class World:
         clocked: bool = False,
         servers: Path | None = None,
         sources: Path = ROOT,
+        cables: Sequence[Cable] = (),
     ) -> None:
         """With `clocked` every process has a clock that can be set: Redis, the API, and each worker with its child.
         With `servers`, the binary of a Redis, there are three of it, and each change is replicated. `sources` is the
-        root of the release that parts run when they are started, and may be changed."""
+        root of the release that parts run when they are started, and may be changed. With `cables` each worker is on a
+        host of its own, reaches Redis and the API by its cable, and has no store."""
         self.history = history
         self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
         names = ("redis", "api", *(f"worker {number + 1}" for number in range(workers)))
@@ -76,7 +80,12 @@ class World:
         self.own_exits: list[tuple[str, int]] = []  # what ended by itself, and its exit code
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self._proxies = [Proxy(socket_path(self.home)) for _ in range(workers + 1 if proxied else 0)]
+        ends = [*(cable.here for cable in cables), *(["127.0.0.1"] * (workers + 1 - len(cables)))]
+        self._proxies = [Proxy(socket_path(self.home), at=end) for end in ends if proxied or cables]
+        self._cables = cables
+        self._doors = [Proxy(self._listening.getsockname(), at=cable.here) for cable in cables]
+        self.token = create_key(self.home, "clients", ["submit", "read", "cancel", "realtime"]) if cables else ""
+        self._worker_token = create_key(self.home, "workers", ["worker"]) if cables else ""
         self._count = workers
         self.sources = sources
         self._log_sizes: dict[Path, int] = {}
@@ -109,6 +118,10 @@ class World:
 
     def held(self, worker: Part) -> list[tuple[str, int]]:
         """The jobs and attempts that a worker has claimed."""
+        return [(name, attempt) for name, attempt in self.claims(worker) if ":" not in name]
+
+    def claims(self, worker: Part) -> list[tuple[str, int]]:
+        """The same, with shards of jobs."""
         found = []
         for entry in self.connection.zrange(LEASES, 0, -1):  # type: ignore[union-attr]
             name, attempt = self.connection.hmget(job_key(entry.decode()), "worker", "attempt")  # type: ignore[misc]
@@ -185,7 +198,7 @@ class World:
         self._servers.start()
         self.connection = connect(self._servers.url)
         self.queue = JobQueue(self.connection)
-        for proxy in self._proxies:
+        for proxy in (*self._proxies, *self._doors):
             proxy.start()
         for number in range(self._count):
             environment = {
@@ -196,10 +209,16 @@ class World:
                 "NUMBA_NUM_THREADS": "1",
                 "WARPDESK_REDIS_URL": self._redis_url(number),
             }
-            name = f"worker {number + 1}"
-            self.parts.append(
-                self._launched(name, self._launcher(name, environment, "warpdesk_server.workers.parent.main"))
-            )
+            name, prefix = f"worker {number + 1}", ()
+            if self._cables:
+                environment |= {
+                    "WARPDESK_API_URL": f"http://{self._cables[number].here}:{self._doors[number].port}",
+                    "WARPDESK_API_KEY": self._worker_token,
+                    "WARPDESK_HOME": str(self.home / f"host {number + 1}"),
+                }
+                prefix = ("ip", "netns", "exec", self._cables[number].namespace)
+            launch = self._launcher(name, environment, "warpdesk_server.workers.parent.main", prefix=prefix)
+            self.parts.append(self._launched(name, launch))
         descriptor = self._listening.fileno()
         environment = {
             **self._durability,
@@ -219,16 +238,21 @@ class World:
         return self._proxies[number].url if self._proxies else self._servers.url
 
     def _launcher(
-        self, name: str, environment: Mapping[str, str], *what: str, fds: tuple[int, ...] = ()
+        self,
+        name: str,
+        environment: Mapping[str, str],
+        *what: str,
+        fds: tuple[int, ...] = (),
+        prefix: tuple[str, ...] = (),
     ) -> Callable[[], "subprocess.Popen[bytes]"]:
         command, needed = module(*what)
         clean = {key: value for key, value in os.environ.items() if not key.startswith("WARPDESK_")}
         kept = {key: os.environ[key] for key in ("WARPDESK_KERNEL_CACHE",) if key in os.environ}
         clock = self.clocks[name].environment if self.clocks else {}
-        environment = {**clean, **kept, **needed, **environment, **clock, "WARPDESK_HOME": str(self.home)}
+        environment = {**clean, **kept, **needed, "WARPDESK_HOME": str(self.home), **environment, **clock}
         environment["WARPDESK_TEST_RUN"] = str(self.home)
         log = self.home / f"{name}.log"
-        return lambda: spawn(command, env=environment | self._path(), cwd=ROOT, log=log, pass_fds=fds)
+        return lambda: spawn([*prefix, *command], env=environment | self._path(), cwd=ROOT, log=log, pass_fds=fds)
 
     def _path(self) -> dict[str, str]:
         """The environment in which a part runs the sources; its own are those of this process."""
@@ -250,7 +274,7 @@ class World:
             except subprocess.TimeoutExpired:
                 part.process.kill()
                 part.process.wait()
-        for proxy in self._proxies:
+        for proxy in (*self._proxies, *self._doors):
             proxy.stop()
         if hasattr(self, "connection"):
             self.connection.close()

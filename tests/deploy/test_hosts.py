@@ -1,11 +1,10 @@
 """A worker on a host of its own: a network namespace that reaches Redis over TLS and the API, and sees no spool."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.conftest import Live, live
+from tests.cables import Cable, cable
 from tests.conftest import ROOT
 from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.link import Link
@@ -25,56 +25,6 @@ from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.store.spool import SpoolStore
-
-_PREFIX = "warpdesk-test-"
-
-
-@dataclass(frozen=True)
-class Cable:
-    """Two ends of a network of two hosts: this one, and a namespace."""
-
-    namespace: str
-    here: str  # the address of this end
-    device: str
-
-    def pull(self) -> None:
-        subprocess.run(["ip", "link", "set", self.device, "down"], check=True)
-
-    def plug(self) -> None:
-        subprocess.run(["ip", "link", "set", self.device, "up"], check=True)
-
-
-@contextmanager
-def cable() -> Iterator[Cable]:
-    """Skips the test where this user may not make one. Whatever happens, it is gone afterwards, or with the next."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and the command ip")
-    for line in subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout.splitlines():
-        name = line.split()[0]
-        if name.startswith(_PREFIX) and not Path("/proc", name.removeprefix(_PREFIX)).exists():
-            subprocess.run(["ip", "netns", "delete", name])
-    pid = os.getpid()
-    name, near, far = f"{_PREFIX}{pid}", f"wd{pid}a", f"wd{pid}b"
-    network = f"198.18.{pid >> 6 & 255}.{(pid & 63) << 2}".rsplit(".", 1)  # RFC 2544: used by no network
-    here, there = (f"{network[0]}.{int(network[1]) + host}" for host in (1, 2))
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no network namespace can be made here: {made.stderr.strip()}")
-    try:
-        inside = ["ip", "-n", name]
-        for command in (
-            ["ip", "link", "add", near, "type", "veth", "peer", "name", far, "netns", name],
-            ["ip", "address", "add", f"{here}/30", "dev", near],
-            [*inside, "address", "add", f"{there}/30", "dev", far],
-            ["ip", "link", "set", near, "up"],
-            [*inside, "link", "set", far, "up"],
-            [*inside, "link", "set", "lo", "up"],
-        ):
-            subprocess.run(command, check=True, capture_output=True)
-        yield Cable(name, here, near)
-    finally:
-        subprocess.run(["ip", "netns", "delete", name])
-        subprocess.run(["ip", "link", "delete", near], capture_output=True)  # else it goes a moment later
 
 
 @dataclass
