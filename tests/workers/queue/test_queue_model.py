@@ -425,8 +425,11 @@ class Service(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leads())
     @rule(
-        fate=FATES, pick=PICK, patience=st.sampled_from((1e6, 1e6, -1.0)), again=st.sampled_from((*(None,) * 9, 0, 1, 2))
-    )  # fmt: skip
+        fate=FATES,
+        pick=PICK,
+        patience=st.sampled_from((1e6, 1e6, -1.0)),
+        again=st.sampled_from((*(None,) * 9, 0, 1, 2)),
+    )
     def lead(self, fate: str, pick: int, patience: float, again: int | None) -> None:
         """Whoever has, or had, a wide job claims a shard of it."""
         leads = self.leads()
