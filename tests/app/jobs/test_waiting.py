@@ -11,17 +11,19 @@ from tests.app.conftest import SCALE, Live, live
 from tests.waiting import wait_until
 from warpdesk_server.app.jobs.waiting import waiting_reason
 from warpdesk_server.workers.queue.records import Claim
-from warpdesk_server.workers.queue.reports import WorkerReport
+from warpdesk_server.workers.queue.reports import DeviceReport, WorkerReport
 
 
 def worker(host: str, takes: str = "tasks", state: str = "ready", **tasks: tuple[str, ...]) -> WorkerReport:
-    values = {"pid": 1, "child_pid": 2, "device": None, "started_at": 0.0, "reported_at": 0.0}
+    own = {"pid": 3, "started_by": 1} if takes == "tasks" else {"pid": 1}  # one for tasks is of the other on its host
+    values = {**own, "child_pid": 2, "device": None, "started_at": 0.0, "reported_at": 0.0}
     reported = None if tasks == {"nothing": ()} else tasks
     return WorkerReport.model_validate(
         {"name": f"{host}-{takes}", "host": host, "takes": takes, "state": state, "tasks": reported, **values}
     )
 
 
+ILL = worker("a", "both", nothing=()).model_copy(update={"task_fault": "the worker of tasks ended with exit code 1"})
 LACKING = "no worker can run train: on a it needs torch, onnx, which the environment lacks"
 
 
@@ -40,10 +42,22 @@ LACKING = "no worker can run train: on a it needs torch, onnx, which the environ
         ([worker("a", state="busy", nothing=()), worker("a", "both", nothing=())],
          "each worker that can run train is busy with a task"),
         ([worker("a", "both", nothing=())], None),
+        ([worker("a", state="busy", train=()), worker("a", "both", train=()), worker("b", "both", nothing=())], None),
+        ([ILL], "no worker can run train: on a the worker of tasks ended with exit code 1"),
+        ([ILL, worker("a", train=())], None),
+        ([ILL, worker("b", "both", nothing=())], None),
     ],
 )  # fmt: skip
 def test_a_task_says_why_it_waits(workers: Sequence[WorkerReport], reason: str | None) -> None:
     assert waiting_reason("train", workers) == reason
+
+
+def test_a_task_that_asks_for_a_gpu_says_that_there_is_none() -> None:
+    gpu = DeviceReport(backend="gpu", name="H200")
+    workers = [worker("a", "both", nothing=())]
+    assert waiting_reason("train", workers, on_gpu=True) == "it asks for a GPU, and no worker that takes tasks has one"
+    workers.append(worker("b", "both", nothing=()).model_copy(update={"device": gpu}))
+    assert waiting_reason("train", workers, on_gpu=True) is None
 
 
 @pytest.fixture

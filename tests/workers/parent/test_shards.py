@@ -151,10 +151,7 @@ def test_a_shard_that_kills_the_lead_is_a_strike_against_the_job(desk: Desk, pla
 def test_a_slow_helper_is_overtaken(desk: Desk, place: Path) -> None:
     start(desk, 2)
     job_id = submit(desk, place, hold=range(UNITS))
-    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
-    slow = max(begun(place))  # the lead has the first
-    for value in set(range(UNITS)) - {slow}:
-        (place / f"hold.{value}").unlink()
+    slow = _let_go_but_for_the_helpers(desk, place)
     desk.until(lambda: len(begun(place)[slow]) == 2, "the lead leaves it to the slow one")
     let_go(place)
     record = desk.wait(job_id)
@@ -265,8 +262,9 @@ def test_a_lead_that_rq_stops_while_it_waits_for_the_last_shard_ends_the_job(des
 
 def test_what_a_helper_writes_after_the_end_of_a_job_does_not_stay(desk: Desk, place: Path) -> None:
     start(desk, 2)
-    job_id = submit(desk, place, hold=[1])
-    desk.until(lambda: len(begun(place).get(1, ())) == 2, "the lead leaves it to the slow one")
+    job_id = submit(desk, place, hold=range(UNITS))
+    slow = _let_go_but_for_the_helpers(desk, place)
+    desk.until(lambda: len(begun(place)[slow]) == 2, "the lead leaves it to the slow one")
     _, helper = _workers(desk, job_id)
     child = _child(desk, helper)
     os.kill(helper.pid, signal.SIGSTOP)
@@ -278,6 +276,15 @@ def test_what_a_helper_writes_after_the_end_of_a_job_does_not_stay(desk: Desk, p
     desk.until(lambda: desk.store.checkpointed() == [job_id], "the helper does not write")
     os.kill(helper.pid, signal.SIGCONT)
     require_its_bytes(desk, record)
+
+
+def _let_go_but_for_the_helpers(desk: Desk, place: Path) -> int:
+    """Wait until a helper has a shard, and let all others go; returns its value."""
+    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
+    slow = max(begun(place))  # the lead has the first
+    for value in set(range(UNITS)) - {slow}:
+        (place / f"hold.{value}").unlink()
+    return slow
 
 
 def _workers(desk: Desk, job_id: str) -> "tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]":
