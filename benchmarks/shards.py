@@ -83,7 +83,7 @@ def _measure(client: Client, number: int, inputs: dict[str, Any], workers: int, 
             job = client.job(answer.job.id)
             assert job.started_at is not None
             assert job.ended_at is not None
-            answers.add(str([np.asarray(value).tobytes() for value in answer.values()]))
+            answers.add(repr([_as_bytes(value) for value in answer.values()]))
             shards[width] = 1 if job.shards is None else job.shards.count
             if repeat:
                 took[width].append((job.ended_at - job.started_at).total_seconds())
@@ -100,6 +100,10 @@ def _measure(client: Client, number: int, inputs: dict[str, Any], workers: int, 
         }
         for width, seconds in took.items()
     ]
+
+
+def _as_bytes(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.ndarray) else value
 
 
 def _await(queue: JobQueue, count: int, patience: float = 300.0) -> None:

@@ -23,6 +23,7 @@ def worlds() -> Worlds:
     Size("short", jobs=60, kinds=16, workers=HOSTS, times=4, every=1.0, spare=2),
     Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=240, workers=HOSTS, times=60, every=1.0, spare=2),
 )
+@pytest.mark.chaos  # four hosts beside the others of a test run: alone the short one takes 26 s
 def test_four_hosts_with_a_kill_every_second_lose_no_job_and_give_the_bytes_of_one(
     worlds: Worlds, size: Size, tmp_path: Path
 ) -> None:

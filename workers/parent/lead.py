@@ -14,7 +14,8 @@ from math import fsum
 from warpdesk_server.workers.pipe import Answer
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Stopped, Succeeded
 
-LOOK_SECONDS = 0.02  # how often the lead asks whether the last shards are done, while others compute them
+# How often the lead asks whether the last shards are done, while others compute them: more seldom the longer it waits.
+_LOOK_SECONDS, _LOOKS = (0.003, 0.05), 10
 # How long another worker may compute a shard, by how long those took that the lead has computed.
 _PATIENCE_TIMES, _LEAST_PATIENCE, _UNKNOWN_PATIENCE = 2.0, 1.0, 30.0
 
@@ -27,6 +28,7 @@ class Lead:
         self.again: int | None = None  # the shard whose arrays could not be merged
         self._again = set[int]()
         self._took: list[float] = []
+        self._waits_since: float | None = None
 
     @property
     def patience(self) -> float:
@@ -34,6 +36,13 @@ class Lead:
         if not self._took:
             return _UNKNOWN_PATIENCE
         return max(_LEAST_PATIENCE, _PATIENCE_TIMES * max(self._took))
+
+    def wait_seconds(self) -> float:
+        """Seconds until the lead asks again whether others have computed the last shards."""
+        now = time.monotonic()
+        self._waits_since = now if self._waits_since is None else self._waits_since
+        least, most = _LOOK_SECONDS
+        return min(most, max(least, (now - self._waits_since) / _LOOKS))
 
     def computed(self, seconds: float) -> None:
         """Note how long a shard took the lead."""

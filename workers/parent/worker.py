@@ -31,7 +31,7 @@ from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
 from warpdesk_server.workers.parent.launch import STOPPED, Launch, LaunchEnd, given_back
-from warpdesk_server.workers.parent.lead import LOOK_SECONDS, Lead
+from warpdesk_server.workers.parent.lead import Lead
 from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StopRequested
 from warpdesk_server.workers.parent.rq_presence import RqPresence
 from warpdesk_server.workers.parent.sparing import gpu_workers
@@ -317,7 +317,7 @@ class Worker:
             self._cancel_stopped(waits)
             self._end(waits.killed(end or LaunchEnd.CANCELED, why))
             return False
-        self._wake.wait([], LOOK_SECONDS)
+        self._wake.wait([], lead.wait_seconds())
         return True
 
     def _with_company(self, batch: Batch) -> Batch:
