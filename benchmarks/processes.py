@@ -99,16 +99,30 @@ def compiled(settings: WorkerSettings, patience: float = 300.0) -> None:
         time.sleep(0.1)
 
 
+API, PARENT, CHILD = "service.api", "workers.parent.main", "workers.child.main"  # processes, by their modules
+
+
 def process_of_api(home: Path) -> int:
     """The id of the API process of the service of that home."""
+    return process_of(home, API)
+
+
+def process_of(home: Path, module: str) -> int:
+    """The id of the first process of the service of that home that runs a module."""
     for folder in Path("/proc").iterdir():
         try:
             command, own = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:  # no process, another's, or gone
             continue
-        if b"\0warpdesk_server.service.api\0" in command and f"WARPDESK_HOME={home}".encode() in own.split(b"\0"):
+        if f"\0warpdesk_server.{module}\0".encode() in command and f"WARPDESK_HOME={home}".encode() in own.split(b"\0"):
             return int(folder.name)
-    raise SystemExit(f"there is no API process of {home}")
+    raise SystemExit(f"there is no process {module} of {home}")
+
+
+def processor_seconds(process: int) -> float:
+    """The processor time that a process has taken, by the kernel."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int, kind: str) -> int:

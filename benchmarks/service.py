@@ -10,11 +10,13 @@ client is the standard library's, and its JSON encoding and decoding count. Each
 import http.client
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from itertools import count
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,7 +26,16 @@ from redis import Redis
 from rq import Queue
 
 from examples.prices import sp500
-from warpdesk_server.benchmarks.processes import redis, rq_worker, service
+from warpdesk_server.benchmarks.processes import (
+    API,
+    CHILD,
+    PARENT,
+    process_of,
+    processor_seconds,
+    redis,
+    rq_worker,
+    service,
+)
 from warpdesk_server.benchmarks.report import Row, show
 
 CALLS = 500  # of each kind, after a run of uncounted ones
@@ -37,8 +48,9 @@ NO_OP = "operator.truth"  # a built-in the workers have loaded, so that no impor
 
 def main() -> None:
     with (
+        tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home,
         redis() as redis_url,
-        service(redis_url) as url,
+        service(redis_url, home=Path(home)) as url,
         rq_worker(redis_url, "bench-fork", "rq.Worker"),
         rq_worker(redis_url, "bench-simple", "rq.SimpleWorker"),
     ):
@@ -69,6 +81,15 @@ def main() -> None:
                     "warpdesk, RSI, prices uploaded before": lambda: _many_rsi(client, stored, JOBS),
                 }
             ),
+        )
+        parts = {
+            "API": process_of(Path(home), API),
+            "worker's parent": process_of(Path(home), PARENT),
+            "worker's child": process_of(Path(home), CHILD),
+            "Redis": int(connection.info("server")["process_id"]),
+        }
+        show(
+            "service_processors", [_processors(parts, connections, client, inline) for connections in (1, CONNECTIONS)]
         )
 
 
@@ -121,8 +142,20 @@ def _no_op(queue: Queue) -> None:
     assert result.return_value is True
 
 
-def _many_rsi(client: _Client, prices: Iterator[dict[str, Any]], jobs: int) -> int:
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
+def _processors(parts: dict[str, int], connections: int, client: _Client, prices: Iterator[dict[str, Any]]) -> Row:
+    """The processor time of a job, an RSI with its prices in the body, by process."""
+    before = {name: processor_seconds(process) for name, process in parts.items()}
+    jobs = _many_rsi(client, prices, 5 * JOBS, connections)
+    took = {name: 1e3 * (processor_seconds(parts[name]) - seconds) / jobs for name, seconds in before.items()}
+    return {
+        "connections": connections,
+        **{f"{name}, ms": each for name, each in took.items()},
+        "all, ms": sum(took.values()),
+    }
+
+
+def _many_rsi(client: _Client, prices: Iterator[dict[str, Any]], jobs: int, connections: int = CONNECTIONS) -> int:
+    with ThreadPoolExecutor(connections) as pool:
         for done in [pool.submit(_rsi, client, next(prices)) for _ in range(jobs)]:
             done.result()
     return jobs

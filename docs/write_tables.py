@@ -111,6 +111,11 @@ def latency() -> str:
     )
 
 
+def processors() -> str:
+    rows = result("service_processors")
+    return table(list(rows[0]), [list(row.values()) for row in rows]) + origin("service_processors")
+
+
 def beside() -> str:
     header = ["meanwhile", "quick jobs", "p50, ms", "p99, ms", "slowest, ms", "p50, times idle", "p99, times idle"]
     return table(header, [list(row.values()) for row in result("beside")]) + origin("beside")
@@ -367,6 +372,7 @@ TABLES: dict[str, Callable[[], str]] = {
             primary,
             regions,
             checkpoints,
+            processors,
             servers,
             latency_after_rest,
             throughput,
