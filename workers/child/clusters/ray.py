@@ -74,9 +74,9 @@ class RayCluster(Cluster):
 
     def _cancel(self, handles: Sequence[Handle]) -> None:
         for handle in handles:
-            # Ray interrupts it as Ctrl-C does, between two calls of compiled code.
+            # By force its process ends. Else Ray interrupts it as Ctrl-C does, which may leave half an import behind.
             with suppress(Exception):
-                self._ray.cancel(handle)
+                self._ray.cancel(handle, force=True)
 
     def _call(self, call: Any, *arguments: Any, **options: Any) -> Any:
         try:
