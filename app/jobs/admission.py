@@ -8,7 +8,7 @@ at most 0.2 s old. The exact limits are checked again where the job is enqueued,
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -101,7 +101,6 @@ class Admission:
         self.throughput = throughput
         self.long_throughput = ThroughputEstimate(pace=LONG_PACE)
         self._long_workers = 0
-        self._idle_for_long = 0
         self._redis = connect(settings.redis_url, retry=Retry(NoBackoff(), 0), timeout=settings.redis_patience)
         self._jobs = JobQueue(self._redis)
         self._thread = anyio.CapacityLimiter(1)
@@ -270,9 +269,9 @@ class Admission:
         return throughput.retry_after(waiting.ahead(job.owner, job.priority) if queued else 1)
 
     @property
-    def idle_for_long(self) -> int:
-        """How many devices are free for another long job and its shards, in the API's view of the queue."""
-        return max(0, self._idle_for_long - self._view.long.total)
+    def waiting_long(self) -> int:
+        """How many long jobs wait, in the API's view of the queue."""
+        return self._view.long.total
 
     def _of_kind(self, *, long: bool) -> tuple[ThroughputEstimate, WaitingJobs]:
         return (self.long_throughput, self._view.long) if long else (self.throughput, self._view.quick)
@@ -384,7 +383,6 @@ class Admission:
             workers = self._jobs.workers()
             self.served = frozenset(kind for worker in workers for kind in worker.kinds)
             self._long_workers = _long_workers(workers)
-            self._idle_for_long = _idle_for_long(workers)
             self.workers = workers
             able = {
                 worker.name: (now, _fault(worker)) for worker in workers if worker.able and worker.serves_quick_jobs
@@ -410,30 +408,14 @@ class Admission:
 
 def _long_workers(workers: Sequence[WorkerReport]) -> int:
     """How many long jobs are computed at a time, once every companion of a worker runs."""
-    return len(_takers_of_long_jobs(workers))
+    return len(takers_of_long_jobs(workers))
 
 
-def _takers_of_long_jobs(workers: Sequence[WorkerReport]) -> list[WorkerReport]:
+def takers_of_long_jobs(workers: Sequence[WorkerReport]) -> list[WorkerReport]:
     """The workers that take long jobs. Of one and its companion it is the first, or the only one that reports."""
     takers = [worker for worker in workers if not set(LONG).isdisjoint(worker.kinds)]
     processes = {(worker.host, worker.pid) for worker in takers}
     return [worker for worker in takers if (worker.host, worker.started_by) not in processes]
-
-
-def _idle_for_long(workers: Sequence[WorkerReport]) -> int:
-    """How many workers could compute something long side by side now: each on a GPU of its own, or, where no GPU is
-    idle, on CPU cores that no other one of them takes. Beside a GPU a CPU would be waited for."""
-    busy = [worker for worker in workers if worker.takes in ("long", "all") and worker.state == "busy"]
-    places = {(worker.host, process) for worker in busy for process in (worker.pid, worker.started_by)}
-    gpus, shares = 0, defaultdict[str, list[float]](list)
-    for worker in _takers_of_long_jobs(workers):
-        if (worker.host, worker.pid) in places or worker.device is None:
-            continue
-        if worker.device.backend == "gpu":
-            gpus += 1
-        else:
-            shares[worker.host].append(worker.cpu_share)
-    return gpus or sum(min(len(parts), max(1, round(1 / max(parts)))) for parts in shares.values())
 
 
 def _fault(worker: WorkerReport) -> object:

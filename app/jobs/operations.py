@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
@@ -26,7 +26,7 @@ from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Computation, Cost, Input, Operation
+from warpdesk_server.kernels.operation import Computation, Cost, Input
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
@@ -61,23 +61,6 @@ class Checked:
 
     def is_secret(self, name: str) -> bool:
         return any(expected.secret for expected in self.operation.inputs if expected.name == name)
-
-
-def shards(checked: Checked, width: int | Literal["auto"], idle: int) -> int:
-    """In how many parts workers compute a submitted job, if so many devices are idle. Refuses a width for a job that
-    is computed as a whole."""
-    operation = checked.operation
-    if width == "auto" and idle < 2:
-        return 1
-    if width == "auto":
-        return operation.width(checked.params, checked.infos, idle) if isinstance(operation, Operation) else 1
-    sharding = operation.shards(checked.params, checked.infos) if isinstance(operation, Operation) else None
-    if sharding is not None:
-        return min(width, sharding.units)
-    if width > 1:
-        sentence = f"width {width}: this job of {operation.name} is computed by one worker; leave it out, or give 1"
-        raise refuse_at("invalid-request", "/width", sentence)
-    return 1
 
 
 async def read(request: Request, services: Services) -> object:

@@ -25,7 +25,7 @@ from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import ndarray, storage
 from warpdesk_server.app.budgets.settlement import with_charge
-from warpdesk_server.app.jobs import operations, schemas
+from warpdesk_server.app.jobs import operations, schemas, width
 from warpdesk_server.app.jobs.idempotency import canonical, digest, identity, reused
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.jobs.records import positioned
@@ -202,8 +202,11 @@ class Placement:
                 raise
             return
         submission = envelope.submission
-        idle = services.admission.idle_for_long if self._is_long() else 1
-        self._shards = operations.shards(self._checked, submission.width, idle)
+        idle = 1
+        if self._is_long() and width.may_be_cut(self._checked, submission.width):
+            with suppress(RedisError, OSError):
+                idle = width.idle(services.queue.jobs, services.admission.waiting_long)
+        self._shards = width.shards(self._checked, submission.width, idle)
         if submission.deadline_s is not None and not envelope.names_budget and self._checked.task_limits is None:
             left = submission.deadline_s - (time.time() - envelope.arrived)
             services.admission.require_in_time(envelope.owner, submission.priority, left, long=self._is_long())

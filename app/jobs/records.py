@@ -81,12 +81,15 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
 
 
 def _shards(record: JobRecord) -> models.JobShards | None:
+    """The shards of a job, as the API shows them: as asked for, and once it is done as they were computed."""
     count, how = record.request.shards, record.provenance
-    if count == 1:
+    if how is None:
+        return models.JobShards(count=count, cpu=None, gpu=None) if count > 1 else None
+    if how.shards is None:  # as a whole: by a worker of the release before, or for an identical job
         return None
-    on = None if how is None else how.shards or {}  # none where a worker of the release before computed it as a whole
-    cpu, gpu = (None if on is None else on.get(backend, 0) for backend in ("cpu", "gpu"))
-    return models.JobShards(count=count, cpu=cpu, gpu=gpu)
+    return models.JobShards(
+        count=sum(how.shards.values()), **{name: how.shards.get(name, 0) for name in ("cpu", "gpu")}
+    )
 
 
 def _waiting_reason(services: Services, record: JobRecord) -> str | None:

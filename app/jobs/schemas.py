@@ -38,6 +38,13 @@ class InlineInput(Body):
     dtype: DType = DEFAULT_DTYPE
 
 
+def _width(value: Any) -> Any:
+    """A job's width: one sentence for what is neither of its kinds."""
+    if value != "auto" and (type(value) is not int or not 1 <= value <= WIDEST):
+        raise PydanticCustomError("width", "Input should be auto or a whole number from 1 to {most}", {"most": WIDEST})
+    return value
+
+
 def _kind_of_input(value: Any) -> str:
     """The kind of an input in a job's submission: a stored array or an inline one, so that an error concerns that
     kind alone."""
@@ -64,6 +71,7 @@ class Submission(Body):
     priority: Priority = "batch"
     width: Annotated[
         Literal["auto"] | Annotated[int, Field(ge=1, le=WIDEST)],
+        BeforeValidator(_width),
         Field(
             description="Parts in which several workers compute the job, with the bytes of one worker: a number, or "
             "`auto` for as many as devices are idle, where that is quicker"

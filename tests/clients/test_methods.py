@@ -97,7 +97,7 @@ def test_a_job_may_be_cut_for_several_workers(client: Client) -> None:
     assert whole.job.shards is None
     assert cut.job.shards is not None
     assert (cut.job.shards.count, cut.job.shards.cpu, cut.job.shards.gpu) == (3, 3, 0)
-    with pytest.raises(RequestRefused, match="width 2: this job of bollinger is computed by one worker"):
+    with pytest.raises(RequestRefused, match="width 2: this job of bollinger has one part"):
         client.submit("bollinger", close=closes[0], period=5, shards=2)
 
 

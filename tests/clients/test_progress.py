@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 from tests.waiting import wait_until
 from warpdesk import Client, ProgressBar
 from warpdesk.models import JobEvent
-from warpdesk.progress import line
+from warpdesk.progress import _shortened, line
 
 
 @pytest.fixture
@@ -229,3 +229,17 @@ def test_a_bar_draws_nothing_where_there_is_no_terminal(api: Live) -> None:
             assert client.wait(job, progress=bar).status == "canceled"
 
     assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("most", "shown"),
+    [
+        (100, "[##] 8 %, step 5, price 5.78105, standard_error 0.00349, 7 s"),
+        (56, "[##] 8 %, step 5, price 5.78105, standard_error 0.00349"),
+        (53, "[##] 8 %, step 5, price 5.78105"),
+        (31, "[##] 8 %, step 5, price 5.78105"),
+        (3, "[##"),
+    ],
+)
+def test_a_narrow_terminal_shows_no_half_number(most: int, shown: str) -> None:
+    assert _shortened("[##] 8 %, step 5, price 5.78105, standard_error 0.00349, 7 s", most) == shown

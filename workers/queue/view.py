@@ -181,6 +181,14 @@ class QueueView:
         reports = cast(list[bytes | None], self._redis.mget([keys.worker_key(name) for name in names]))
         return [read for report in reports if report is not None and (read := _readable(report)) is not None]
 
+    def busy(self, names: Sequence[str]) -> frozenset[str]:
+        """Those of these workers that have jobs now, in Redis: RQ's record of a worker changes with each claim and
+        end, and its report a moment later."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hget(f"{keys.RQ_WORKER}{name}", "state")
+            return frozenset(name for name, state in zip(names, pipe.execute(), strict=True) if state == b"busy")
+
     def length(self) -> int:
         """The number of jobs in Redis that wait for a worker."""
         return self._redis.zcard(keys.WAITING)

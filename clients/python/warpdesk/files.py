@@ -1,6 +1,7 @@
 """Outputs of jobs that are files: what the client knows of them, and where their bytes go."""
 
 import io
+import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -65,9 +66,10 @@ class ResultFile(FileReference):
         return memory.getvalue()
 
     def save(self, path: str | PathLike[str] = ".") -> Path:
-        """Fetch the file from the service into a file here, or into a folder under its own name; returns the path.
+        """Fetch the file from the service into a file here, or under its own name into a folder; returns the path.
 
-        The path has the whole file, or what was there before.
+        A path that ends in a slash is a folder, which is made if it is not there. The path has the whole file, or what
+        was there before.
         """
         with _saved(self, path) as (place, body):
             self._fetch(self, body)
@@ -88,9 +90,10 @@ class AsyncResultFile(FileReference):
         return memory.getvalue()
 
     async def save(self, path: str | PathLike[str] = ".") -> Path:
-        """Fetch the file from the service into a file here, or into a folder under its own name; returns the path.
+        """Fetch the file from the service into a file here, or under its own name into a folder; returns the path.
 
-        The path has the whole file, or what was there before.
+        A path that ends in a slash is a folder, which is made if it is not there. The path has the whole file, or what
+        was there before.
         """
         with _saved(self, path) as (place, body):
             await self._fetch(self, body)
@@ -101,6 +104,8 @@ class AsyncResultFile(FileReference):
 def _saved(file: FileReference, path: str | PathLike[str]) -> Iterator[tuple[Path, FileBody]]:
     """The path that a client's file is saved to once this ends well, and where its bytes go until then."""
     place = Path(path)
+    if os.fspath(path).endswith(("/", os.sep)):
+        place.mkdir(parents=True, exist_ok=True)
     place = place / file.name if place.is_dir() else place
     unfinished = place.with_name(f".{secrets.token_hex(8)}.part")
     try:

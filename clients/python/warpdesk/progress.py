@@ -68,7 +68,7 @@ class ProgressBar:
     def _draw(self) -> None:
         if self._event is not None:
             columns = shutil.get_terminal_size().columns
-            self._write(line(self._event, self._before, time.monotonic() - self._since)[: columns - 1])
+            self._write(_shortened(line(self._event, self._before, time.monotonic() - self._since), columns - 1))
 
     def _write(self, text: str) -> None:
         blank = "" if len(text) >= self._drawn else f"\r{' ' * self._drawn}"
@@ -94,6 +94,12 @@ def line(event: JobEvent, before: int | None, seconds: float) -> str:
         phase = event.event
     attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
     return f"{phase}{attempt}, {seconds:.0f} s"
+
+
+def _shortened(text: str, most: int) -> str:
+    """The progress line without the words after the last comma that a terminal has room for: half a number is
+    another one."""
+    return text if len(text) <= most else text[: most + 1].rpartition(",")[0] or text[:most]
 
 
 def _values(event: JobEvent) -> str:

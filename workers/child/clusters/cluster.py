@@ -33,7 +33,7 @@ class NoCluster(Exception):
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(f"the cluster {address} cannot be used: {reason}")
-        self.address = address
+        self.address, self.reason = address, reason
 
 
 class NodeDied(Exception):

@@ -14,17 +14,18 @@ class ClusterLink:
         self._address = address
         self._pause = pause
         self._cluster: Cluster | None = None
-        self._again_at = 0.0
+        self._again_at, self._why = 0.0, ""
 
     def compute(self, job: ClusterJob, shard: Shard, inputs: Arrays) -> ShardResult:
         """Compute a shard on the cluster. Raises NoCluster, NodeDied or the error of the operation."""
         if time.monotonic() < self._again_at:
-            raise NoCluster(self._address, "it was away a moment ago")
+            raise NoCluster(self._address, f"it could not be a moment ago: {self._why}")
         try:
             if self._cluster is None:
                 self._cluster = open_cluster(self._address)
             return self._cluster.compute(job, shard, inputs)
-        except NoCluster:
+        except NoCluster as error:
+            self._why = error.reason
             if self._cluster is not None:
                 self._cluster.close()
             self._cluster, self._again_at = None, time.monotonic() + self._pause
