@@ -149,8 +149,10 @@ class Endings:
         job_id = ending.job.request.job_id
         if how == "stale" and not self._queue.may_run([job_id])[0]:
             self._store.delete_checkpoints(job_id)
-        if how != "done":
-            request, attempt = ending.job.request, ending.job.attempt
+        request, attempt = ending.job.request, ending.job.attempt
+        if how == "stale":
+            log.info("%s attempt %d came too late", request.id, attempt, extra=about(request, attempt))
+        elif how != "done":
             why = ending.outcome.message if isinstance(ending.outcome, Failed) else ending.reason or "it is not wanted"
             log.warning("%s attempt %d: %s", request.id, attempt, why, extra=about(request, attempt))
 

@@ -365,6 +365,7 @@ def test_an_answer_with_noise_waits_for_the_tick_and_no_other_does(
     answering = object.__new__(child._Child)  # as one that has warmed up on the CPU
     answering._pipe, answering._store, answering._operations = there, desk.store, PAID
     answering._device, answering._found, answering._costs = None, without_gpu("not needed"), None
+    answering._cluster = None
     answering._untried = {}
     slept: list[float] = []
     monkeypatch.setattr("warpdesk_server.workers.child.main.time.sleep", slept.append)
