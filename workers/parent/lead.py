@@ -15,7 +15,7 @@ from warpdesk_server.workers.pipe import Answer
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Stopped, Succeeded
 
 # How often the lead asks whether the last shards are done, while others compute them: more seldom the longer it waits.
-_LOOK_SECONDS, _LOOKS = (0.003, 0.05), 10
+_LOOK_SECONDS, _LOOKS = (0.001, 0.05), 10
 # How long another worker may compute a shard, by how long those took that the lead has computed.
 _PATIENCE_TIMES, _LEAST_PATIENCE, _UNKNOWN_PATIENCE = 2.0, 1.0, 30.0
 
