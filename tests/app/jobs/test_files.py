@@ -115,7 +115,7 @@ def test_a_client_fetches_a_file_once_it_is_asked_for(api: Live, tmp_path: Path)
         folder.mkdir()
         assert result.model.save(folder) == folder / "model.bin"
         assert result.notes.save(str(folder / "other")) == folder / "other"
-        assert result.model.save(f"{folder}/models/new/") == folder / "models" / "new" / "model.bin"
+        assert result.model.save(f"{folder.parent}/models/new/") == folder.parent / "models" / "new" / "model.bin"
         assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"model.bin": model(SIZE), "other": b""}
         assert listed(result.model)["bytes"] == SIZE
 
