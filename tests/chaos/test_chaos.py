@@ -80,6 +80,7 @@ class Size:
     spare: int = 1  # kill nobody while fewer workers can work
     outstanding: int = 150
     shared: bool = False
+    widths: bool = True  # all that serve know jobs in shards
 
 
 def short(**values: Any) -> Size:
@@ -178,7 +179,7 @@ class Worlds:
         among: Callable[[Iterator[Submission]], Iterator[Submission]] = lambda submissions: submissions,
     ) -> Iterator[Run]:
         """`first` are sent before all others, which `among` may change; `before` is called with the service."""
-        workload = Workload(folder.name, SEED, size.kinds)
+        workload = Workload(folder.name, SEED, size.kinds, size.widths)
         with History(folder / "history.jsonl") as history:
             world, clean = self._world(size, history, workload, proxied, clocked, servers, sources, cables)
             try:

@@ -23,8 +23,13 @@ class Request:
 
     @property
     def alone(self) -> "Request":
-        """The same, computed by one worker."""
-        return Request(self.name, {**self.body, "width": 1})
+        """The same, computed by one worker if its width says otherwise."""
+        return Request(self.name, {**self.body, "width": 1}) if "width" in self.body else self
+
+    @property
+    def without_width(self) -> "Request":
+        """The same for a release that knows no width."""
+        return Request(self.name, {name: value for name, value in self.body.items() if name != "width"})
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,20 @@ class Submission:
 
 @dataclass
 class Workload:
-    """Submissions from a seed, over `kinds` different requests in all. `name` makes its Idempotency-Keys its own."""
+    """Submissions from a seed, over `kinds` different requests in all. `name` makes its Idempotency-Keys its own.
+
+    Some ask for a width, if all that serve them know one.
+    """
 
     name: str
     seed: int
     kinds: int
+    widths: bool = True
     requests: tuple[Request, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.requests = tuple(_requests(self.kinds))
+        requests = _requests(self.kinds)
+        self.requests = tuple(requests if self.widths else (request.without_width for request in requests))
 
     def submissions(self) -> Iterator[Submission]:
         """Without end. One in ten keys is sent again later, as by a client that forgot what it was told."""

@@ -37,7 +37,7 @@ def test_a_rolling_update_costs_no_job(
     order: Sequence[str], update: bool, sources_before: Path, tmp_path: Path
 ) -> None:
     first, then = (sources_before, ROOT) if update else (ROOT, sources_before)
-    size = Size("rolling", jobs=50, kinds=70, workers=3, outstanding=60)
+    size = Size("rolling", jobs=50, kinds=70, workers=3, outstanding=60, widths=False)
     replaced: list[str] = []
     earlier: list[str] = []  # jobs that were acknowledged before the last replacement
 

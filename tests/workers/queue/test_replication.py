@@ -97,7 +97,7 @@ def test_a_redis_that_cannot_confirm_is_told_by_what_it_lacks(
 # What a failover may take back: a view of the queue, leases and reports that are renewed, counts, and marks that are
 # set again. What is `checked` is asked of an attempt that runs.
 UNCONFIRMED = {
-    "allow", "checked", "count", "count_left", "position", "processes", "progress", "queues", "renew", "report",
+    "allow", "busy", "checked", "count", "count_left", "position", "processes", "progress", "queues", "renew", "report",
     "reported", "sign_older", "time", "unregister", "in_use", "length", "waiting_by_owner", "waiting_long_work",
     "paused", "waiting_tasks", "workers", "mean_launches", "counted", "reported_steps",
 }  # fmt: skip
