@@ -16,12 +16,10 @@ def shards(checked: Checked, width: int | Literal["auto"], idle: int) -> int:
     """In how many parts workers compute a submitted job, if so many devices are idle. Refuses a width for a job that
     is computed as a whole."""
     operation = checked.operation
-    if width == "auto" and idle < 2:
+    if width == 1 or (width == "auto" and idle < 2):
         return 1
     if width == "auto":
         return operation.width(checked.params, checked.infos, idle) if isinstance(operation, Operation) else 1
-    if width == 1:
-        return 1
     if not isinstance(operation, Operation) or operation.sharding is None:
         why = f"{operation.name} is always computed by one worker"
     elif (sharding := operation.shards(checked.params, checked.infos)) is None:

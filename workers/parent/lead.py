@@ -73,10 +73,14 @@ def of_all(merge: Provenance, shards: Sequence[Provenance]) -> Provenance:
     own = ("device", "device_uuid", "fallback_reason", "backend_reason")
     summed = ("copy_seconds", "kernel_seconds", "compute_seconds", "energy_joules", "cost_dollars")
     parts = [*shards, merge]
+    seconds = [part.compute_seconds or 0.0 for part in parts]
+    # The mean by time: what the API shows to a key is as if each part had had its device alone.
+    share = fsum(part.device_share * took for part, took in zip(parts, seconds, strict=True)) / (fsum(seconds) or 1.0)
     return merge.model_copy(
         update={
             "backend": most,
             "shards": dict(backends),
+            "device_share": share or 1.0,
             **{name: getattr(first, name) for name in own},
             **{name: _sum([getattr(part, name) for part in parts]) for name in summed},
         }

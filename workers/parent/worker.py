@@ -273,6 +273,7 @@ class Worker:
     def _lead(self, job: Held) -> Batch | None:
         """Compute shards of a job that the worker has claimed, while others may too, and merge all."""
         lead, ended = Lead(), None
+        waits = Launch(self._supervisor.assignment((job,), {}), (job,), lead.began, began=lead.began)
         while True:
             try:
                 found = self._jobs.claim_shard(self._claim(), job, lead.patience, again=lead.again, ended=ended)
@@ -281,7 +282,7 @@ class Worker:
                 return None
             lead.again, ended = None, None
             if found is None:
-                if not self._wait_for_shards(job, lead):
+                if not self._wait_for_shards(waits, lead):
                     return None
                 continue
             # A shard has no strikes of its own: those of the job keep it off the GPU.
@@ -306,10 +307,12 @@ class Worker:
                 self._end([given_back(job), *([] if ended is None else [ended])])
                 return None
 
-    def _wait_for_shards(self, job: Held, lead: Lead) -> bool:
-        """Wait a moment for the workers that compute the last shards of a job; False if the job's attempt is over."""
+    def _wait_for_shards(self, waits: Launch, lead: Lead) -> bool:
+        """Wait a moment for the workers that compute the last shards of a job; False if the job's attempt is over.
+
+        `waits` has the job and no work of the child, for the limits of a launch.
+        """
         now = time.monotonic()
-        waits = Launch(self._supervisor.assignment((job,), {}), (job,), now, began=lead.began)
         waits.leave_out(self._revoked, now)
         until, end = waits.limit(self._stop.ends_at)
         if self._stop.requested or waits.gone or (end is not None and until <= now):

@@ -1,7 +1,8 @@
 -- Claim a shard of a job for the worker that has the job, which is cut into shards the first time.
 -- Arguments: worker, process, digest of this claim's token, lease seconds, then of the job: id, attempt, digest of its
 --   claim's token, number of shards, the number of one whose arrays cannot be merged or '', the most seconds for which
---   another worker may compute a shard alone, then of the shard that it has computed, if any: id, attempt, digest, provenance.
+--   another worker may compute a shard alone, then of the shard that it has computed, if any: id, attempt, digest,
+--   provenance.
 -- Answer: 'shard', then as CLAIM; or 'wait', while others compute all that are left; or 'done', then the provenance of
 --   each; or 'lost' if the job's attempt is not the one that runs.
 --@include claiming
