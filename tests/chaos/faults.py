@@ -175,7 +175,7 @@ def cut_off(world: World, how: str, seconds: float, outages: list[Outage]) -> No
 
 @dataclass(frozen=True)
 class Partition:
-    """A worker that Redis could not reach, and the attempts it held then."""
+    """A worker that Redis could not reach, and the attempts it held then and knew of."""
 
     worker: str
     held: Sequence[tuple[str, int]]
@@ -190,11 +190,12 @@ def partition(world: World, chance: random.Random, partitions: list[Partition], 
             return
         number = chance.randrange(len(world.workers))
         worker = world.workers[number]
-        if not world.held(worker):
+        known = world.held(worker)
+        if not known:
             continue
         world.links[number].silence()
-        world.pause(0.05)  # what it sent just before has arrived by now
-        if held := world.held(worker):
+        world.pause(0.05)  # what it sent just before has arrived by now, and is not answered
+        if held := [claim for claim in world.held(worker) if claim in known]:
             break
         world.links[number].open()
     world.history.add("fault", "network", detail=f"{worker.name}, which holds {len(held)} jobs, is cut off")

@@ -114,7 +114,7 @@ class Launch:
             if job in self.overdue:
                 endings.append(Ending(job, how="expired"))
             elif job in self.gone:
-                endings.append(given_back(job))  # stale: what it wrote is deleted
+                endings.append(given_back(job, "its attempt was over"))  # what it wrote is deleted
             elif end is not LaunchEnd.TIMEOUT:
                 endings.append(given_back(job, why if end is not LaunchEnd.RELEASED else STOPPED))
             elif len(self.jobs) > 1:

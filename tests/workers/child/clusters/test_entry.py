@@ -71,6 +71,6 @@ def test_an_address_of_another_kind_is_refused(address: str) -> None:
 
 def test_a_cluster_that_was_away_is_not_asked_for_a_while(job: Job) -> None:
     link = ClusterLink("dask://127.0.0.1:9", pause=1000.0)
-    for reason in ("cannot be used", "away a moment ago"):
+    for reason in ("cannot be used: (?!it could)", "could not be a moment ago"):
         with pytest.raises(NoCluster, match=reason):
             link.compute(sent(job), Shard(0, 7), job.inputs)
