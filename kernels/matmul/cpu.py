@@ -18,7 +18,7 @@ ROWS = 480
 COLUMNS = 960
 DEPTH = 256
 LINE = 64  # bytes
-_LEAST = 96  # rows or columns: tiles are not made smaller than this to occupy every thread
+_LEAST_ROWS, _LEAST_COLUMNS = 64, 256  # tiles are not made smaller than this to occupy every thread
 
 
 def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
@@ -60,11 +60,21 @@ def _library(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
-    """The rows and columns of a matrix product's tile, halved until every thread has tiles. No byte depends on it."""
-    rows, columns = min(m, ROWS), min(n, COLUMNS)
-    while batch * -(-m // rows) * -(-n // columns) < 4 * threads and max(rows, columns) > _LEAST:
-        rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
-    return rows, columns
+    """The rows and columns of a matrix product's tile, such that every thread has tiles. No byte depends on it.
+
+    Rows are divided first: to pack a number of a takes five times as long as to pack one of b.
+    """
+    row_parts, column_parts = -(-m // ROWS), -(-n // COLUMNS)
+    while batch * row_parts * column_parts < 4 * threads:
+        if m >= 2 * row_parts * _LEAST_ROWS:
+            row_parts *= 2
+        elif n >= 2 * column_parts * _LEAST_COLUMNS:
+            column_parts *= 2
+        else:
+            break
+    # In whole blocks of any processor, which have 6 or 8 rows and at most 48 columns.
+    rows, columns = -(-m // (24 * row_parts)) * 24, -(-n // (48 * column_parts)) * 48
+    return min(m, rows), min(n, columns)
 
 
 @njit(cache=True, nogil=True)

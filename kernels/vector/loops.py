@@ -16,6 +16,7 @@ from warpdesk_server.kernels.vector.tiles import MAGNITUDE, MIN
 LANES = 1024
 
 _EXPONENT = np.int64(52)  # bits below a float64's exponent
+_NEAR = 200  # powers of two: (2^13 * 4^2) 4^200 does not overflow, and 4^-200 leaves the largest square normal
 _MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)  # all bits but the sign
 
 
@@ -96,32 +97,59 @@ def magnitudes(x, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
         out[tile] = tree_sum(lanes[:width])
 
 
+@njit(cache=True, inline="always")
+def _size(number):  # type: ignore[no-untyped-def]
+    """The bits of a number's magnitude, which have the order of magnitudes; NaN is above infinity."""
+    return np.float64(number).view(np.int64) & _MAGNITUDE
+
+
+@njit(cache=True, nogil=True)
+def _add_squares(x, factor, lanes):  # type: ignore[no-untyped-def]
+    """Add (x factor)^2 to the lanes of a tile of a vector norm; returns the bits of the largest magnitude."""
+    largest, fours = np.int64(0), x.size - x.size % (4 * LANES)
+    for line in range(0, fours, 4 * LANES):  # four lines at once take three quarters of the time of one after another
+        lines = x[line : line + 4 * LANES]
+        for lane in range(LANES):
+            a, b = np.float64(lines[lane]), np.float64(lines[lane + LANES])
+            c, d = np.float64(lines[lane + 2 * LANES]), np.float64(lines[lane + 3 * LANES])
+            largest = max(largest, max(max(_size(a), _size(b)), max(_size(c), _size(d))))
+            a, b, c, d = a * factor, b * factor, c * factor, d * factor
+            lanes[lane] = (((lanes[lane] + a * a) + b * b) + c * c) + d * d
+    for line in range(fours, x.size, LANES):
+        part = x[line : min(line + LANES, x.size)]
+        for lane in range(part.size):
+            scaled = np.float64(part[lane]) * factor
+            lanes[lane] += scaled * scaled
+            largest = max(largest, _size(part[lane]))
+    return largest
+
+
 @njit(cache=True, nogil=True)
 def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-def]
     """Write for a vector norm each tile's sum of (x 2^scale)^2 and its scale: the largest magnitude comes to [2, 4).
 
     If all magnitudes are below 2^-1022, the least normal number, the scale is the largest possible.
+
+    The largest magnitude is found in the same pass as the sum, which is taken with the scale of the tile before. One
+    that is near gives the same sum but for a power of two: what is lost below the least number is too small to be
+    seen beside the largest. Otherwise the tile is summed again.
     """
     lanes = np.empty(LANES)
+    scale = 0
     for tile in range(first, end):
         start, count = _place(n, tiles, tile)
         width = _width(count)
-        largest = np.int64(0)
-        whole = x[start : start + count]
-        for i in range(whole.size):
-            largest = max(largest, np.float64(whole[i]).view(np.int64) & _MAGNITUDE)
-        exponent = int(largest >> _EXPONENT)
-        scale = 1024 - exponent if exponent > 0 else 1023
-        if exponent == 2047:
-            scale = 0  # a NaN, so the sum is NaN
-        factor = ldexp(1.0, scale)
-        lanes[:width] = 0.0
-        for line in range(start, start + count, LANES):
-            part = x[line : min(line + LANES, start + count)]
-            for lane in range(part.size):
-                scaled = np.float64(part[lane]) * factor
-                lanes[lane] += scaled * scaled
-        out[tile] = tree_sum(lanes[:width])
+        near = False
+        while not near:
+            tried = scale
+            lanes[:width] = 0.0
+            largest = _add_squares(x[start : start + count], ldexp(1.0, tried), lanes)
+            exponent = int(largest >> _EXPONENT)
+            scale = 1024 - exponent if exponent > 0 else 1023
+            if exponent == 2047:
+                scale = tried = 0  # the sum is infinite or NaN with any scale
+            near = abs(scale - tried) <= _NEAR
+        out[tile] = ldexp(tree_sum(lanes[:width]), 2 * (scale - tried))
         scales[tile] = scale
 
 

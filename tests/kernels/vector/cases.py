@@ -61,6 +61,12 @@ def _subnormal(seed: int) -> NDArray[Any]:
     return numbers(300, seed=seed) * 2.0**-1060
 
 
+def _jumps(_seed: int) -> NDArray[Any]:
+    """Each tile of another magnitude, near the one before and far from it, zeros and infinity among them."""
+    magnitudes = [1.0, 2.0**150, 1e-300, 0.0, 1e300, 2.0**-1060, np.inf, 1.0, 2.0**-199]
+    return numbers(len(magnitudes), TILE).clip(-1e6, 1e6) * np.array(magnitudes)[:, None]
+
+
 def _minus_zeros(_seed: int) -> NDArray[Any]:
     return np.full((3, 40), -0.0)
 
@@ -86,4 +92,6 @@ CASES: tuple[Case, ...] = (
     *(_case(operation, params, _odd(70), "odd") for operation, params in ELEMENTWISE),
     *(_case("norm", {"order": order}, _subnormal, "subnormal") for order in ("l1", "l2", "linf")),
     *(_case(operation, params, _minus_zeros, "minus zeros") for operation, params in REDUCTIONS),
+    _case("norm", {"order": "l2"}, _jumps, "jumps", small=False),
+    _case("norm", {"order": "l2", "axis": "last"}, _jumps, "jumps by row", small=False),
 )
