@@ -36,12 +36,8 @@ __device__ __forceinline__ SineCosine sincos_turn(u32 word) {
     return {quadrant & 0x80000000u ? -sine : sine, (quadrant + 0x40000000u) & 0x80000000u ? -cosine : cosine};
 }
 
-// e^x in float64 for x in [-708, 709].
-__device__ __forceinline__ f64 exp64_within(f64 x) {
-    // Adding 1.5 * 2^52 leaves the nearest integer in the low bits of the sum.
-    const f64 shifted = x * 0x1.71547652b82fep+0 + 6755399441055744.0;
-    const f64 k = shifted - 6755399441055744.0;
-    const f64 r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;  // ln 2 in two parts
+// e^r for |r| <= ln2/2.
+__device__ __forceinline__ f64 exp_mantissa(f64 r) {
     f64 e = 0x1.b03a278a36d33p-26;
     e = e * r + 0x1.28b67abd347bap-22;
     e = e * r + 0x1.71dd7a80ce34dp-19;
@@ -52,7 +48,15 @@ __device__ __forceinline__ f64 exp64_within(f64 x) {
     e = e * r + 0x1.555555554f361p-5;
     e = e * r + 0x1.555555555556bp-3;
     e = e * r + 0x1.000000000000dp-1;
-    const f64 mantissa = 1.0 + (r + (r * r) * e);
+    return 1.0 + (r + (r * r) * e);
+}
+
+// e^x in float64 for x in [-708, 709].
+__device__ __forceinline__ f64 exp64_within(f64 x) {
+    // Adding 1.5 * 2^52 leaves the nearest integer in the low bits of the sum.
+    const f64 shifted = x * 0x1.71547652b82fep+0 + 6755399441055744.0;
+    const f64 k = shifted - 6755399441055744.0;
+    const f64 mantissa = exp_mantissa((x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33);  // ln 2 in two parts
     const u32 exponent = (u32)__double2loint(shifted) << 20;
     return __hiloint2double((i32)((u32)__double2hiint(mantissa) + exponent), __double2loint(mantissa));
 }

@@ -99,19 +99,24 @@ def sincos_turn(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, forceinline=True)
+def exp_mantissa(r):  # type: ignore[no-untyped-def]
+    """e^r in float64 for |r| <= ln2/2, as in the device header."""
+    e = ((((((((E9 * r + E8) * r + E7) * r + E6) * r + E5) * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
+    return 1.0 + (r + (r * r) * e)
+
+
+@njit(cache=True, forceinline=True)
 def exp64(x):  # type: ignore[no-untyped-def]
     """e^x in float64 as in the device header; an argument outside [-708, 709] is replaced by the nearer end."""
     x = min(max(x, EXP_LOWEST), EXP_HIGHEST)
     shifted = x * LOG2_E + ROUND
     k = shifted - ROUND
-    r = (x - k * LN2_HIGH) - k * LN2_LOW
-    e = ((((((((E9 * r + E8) * r + E7) * r + E6) * r + E5) * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
-    mantissa = 1.0 + (r + (r * r) * e)
+    mantissa = exp_mantissa((x - k * LN2_HIGH) - k * LN2_LOW)
     bits = np.float64(mantissa).view(np.int64) + (np.float64(shifted).view(np.int64) << EXPONENT_SHIFT)
     return np.int64(bits).view(np.float64)
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True, forceinline=True, error_model="numpy")
 def log64(x):  # type: ignore[no-untyped-def]
     """ln x for a normal float64 x > 0, as in the device header."""
     bits = np.float64(x).view(np.int64) - SQRT_HALF_BITS_F64

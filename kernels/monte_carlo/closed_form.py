@@ -6,35 +6,7 @@ All numbers are float64, with the project's own exp and log, so that the bytes d
 from math import sqrt
 
 from warpdesk_server.kernels.device.elementary import exp64, log64
-
-# Hart et al., Computer Approximations (1968), algorithm 5666, as West gives it in "Better approximations to cumulative
-# normal functions", Wilmott Magazine (2005): a ratio of polynomials times exp(-x^2/2), good to 2e-16 absolutely.
-_NUMERATOR = (
-    220.206867912376,
-    221.213596169931,
-    112.079291497871,
-    33.912866078383,
-    6.37396220353165,
-    0.700383064443688,
-    0.0352624965998911,
-)
-_DENOMINATOR = (
-    440.413735824752,
-    793.826512519948,
-    637.333633378831,
-    296.564248779674,
-    86.7807322029461,
-    16.064177579207,
-    1.75566716318264,
-    0.0883883476483184,
-)
-_SQRT_TWO_PI = 2.506628274631
-
-
-def normal_cdf(x: float) -> float:
-    """The probability that a standard normal is at most x, for an option's closed-form price."""
-    tail = _upper_tail(abs(x))
-    return 1.0 - tail if x > 0 else tail
+from warpdesk_server.kernels.device.normal_tail import normal_cdf
 
 
 def normal_quantile(probability: float) -> float:
@@ -45,7 +17,7 @@ def normal_quantile(probability: float) -> float:
     low, high = 0.0, 8.0
     for _ in range(60):  # 8 * 2^-60 is below the spacing of doubles near 1
         middle = 0.5 * (low + high)
-        if _upper_tail(middle) > wanted:
+        if normal_cdf(-middle) > wanted:
             low = middle
         else:
             high = middle
@@ -135,21 +107,3 @@ def geometric_mean(
     mean = (growth - 0.5 * volatility * volatility) * step * (steps * (steps + 1) / 2) / fixings
     variance = volatility * volatility * step * (steps * (steps + 1) * (2 * steps + 1) / 6) / (fixings * fixings)
     return mean, sqrt(variance)
-
-
-def _upper_tail(x: float) -> float:
-    """The probability that a standard normal exceeds x >= 0, for an option's closed-form price."""
-    if x > 37.0:
-        return 0.0
-    density = exp(-0.5 * x * x)
-    if x < 7.07106781186547:
-        return density * _horner(_NUMERATOR, x) / _horner(_DENOMINATOR, x)
-    fraction = x + 1.0 / (x + 2.0 / (x + 3.0 / (x + 4.0 / (x + 0.65))))
-    return density / (fraction * _SQRT_TWO_PI)
-
-
-def _horner(coefficients: tuple[float, ...], x: float) -> float:
-    total = 0.0
-    for coefficient in reversed(coefficients):
-        total = total * x + coefficient
-    return total
