@@ -1,5 +1,5 @@
-"""The functions exp, log, sine and cosine from + - * / alone, with the same bytes on every device: the twin of the
-device header elementary.cuh.
+"""The functions exp, log, sine and cosine from + - * / and fused products, with the same bytes on every device: the
+twin of the device header elementary.cuh.
 
 The polynomials are minimax fits made for this project (Lawson's iteration in extended precision). The worst relative
 error of each fit stands beside it, and kernels/monte_carlo/README.md has the error measured after rounding. No branch
@@ -8,6 +8,8 @@ depends on the argument, so loops over these functions become SIMD code.
 
 import numpy as np
 from numba import njit
+
+from warpdesk_server.kernels.device.fused import fused
 
 # log(1+f) = f + f^2 Q(f) on [sqrt(1/2) - 1, sqrt(2) - 1]: 3.0e-8.
 Q0 = np.float32(-0.4999999)
@@ -77,8 +79,9 @@ def minus_two_log(u):  # type: ignore[no-untyped-def]
     bits = np.int32(np.float32(u).view(np.int32) - SQRT_HALF_BITS)
     exponent = np.int32(bits >> MANTISSA_BITS)
     f = np.int32((bits & MANTISSA) + SQRT_HALF_BITS).view(np.float32) - ONE
-    q = ((((((Q7 * f + Q6) * f + Q5) * f + Q4) * f + Q3) * f + Q2) * f + Q1) * f + Q0
-    return MINUS_TWO * (np.float32(exponent) * LN2_F32 + (f + (f * f) * q))
+    q = fused(fused(fused(fused(Q7, f, Q6), f, Q5), f, Q4), f, Q3)
+    q = fused(fused(fused(q, f, Q2), f, Q1), f, Q0)
+    return MINUS_TWO * fused(np.float32(exponent), LN2_F32, fused(f * f, q, f))
 
 
 @njit(cache=True, forceinline=True)
@@ -88,8 +91,8 @@ def sincos_turn(word):  # type: ignore[no-untyped-def]
     quadrant = np.uint32(word + EIGHTH_TURN) & QUADRANT
     t = np.float32(np.int32(word - quadrant)) * RADIANS_PER_WORD
     t2 = t * t
-    s = t + (t * t2) * ((S2 * t2 + S1) * t2 + S0)
-    c = (ONE - HALF * t2) + (t2 * t2) * ((C2 * t2 + C1) * t2 + C0)
+    s = fused(t * t2, fused(fused(S2, t2, S1), t2, S0), t)
+    c = fused(t2 * t2, fused(fused(C2, t2, C1), t2, C0), fused(-HALF, t2, ONE))
     odd = (quadrant >> QUADRANT_BITS) & np.uint32(1)
     sine = c if odd else s
     cosine = s if odd else c
@@ -101,17 +104,18 @@ def sincos_turn(word):  # type: ignore[no-untyped-def]
 @njit(cache=True, forceinline=True)
 def exp_mantissa(r):  # type: ignore[no-untyped-def]
     """e^r in float64 for |r| <= ln2/2, as in the device header."""
-    e = ((((((((E9 * r + E8) * r + E7) * r + E6) * r + E5) * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
-    return 1.0 + (r + (r * r) * e)
+    e = fused(fused(fused(fused(fused(E9, r, E8), r, E7), r, E6), r, E5), r, E4)
+    e = fused(fused(fused(fused(e, r, E3), r, E2), r, E1), r, E0)
+    return 1.0 + fused(r * r, e, r)
 
 
 @njit(cache=True, forceinline=True)
 def exp64(x):  # type: ignore[no-untyped-def]
     """e^x in float64 as in the device header; an argument outside [-708, 709] is replaced by the nearer end."""
     x = min(max(x, EXP_LOWEST), EXP_HIGHEST)
-    shifted = x * LOG2_E + ROUND
+    shifted = fused(x, LOG2_E, ROUND)
     k = shifted - ROUND
-    mantissa = exp_mantissa((x - k * LN2_HIGH) - k * LN2_LOW)
+    mantissa = exp_mantissa(fused(-k, LN2_LOW, fused(-k, LN2_HIGH, x)))
     bits = np.float64(mantissa).view(np.int64) + (np.float64(shifted).view(np.int64) << EXPONENT_SHIFT)
     return np.int64(bits).view(np.float64)
 
@@ -124,5 +128,5 @@ def log64(x):  # type: ignore[no-untyped-def]
     f = np.int64((bits & MANTISSA_F64) + SQRT_HALF_BITS_F64).view(np.float64) - 1.0
     s = f / (2.0 + f)
     z = s * s
-    tail = z * ((((((L6 * z + L5) * z + L4) * z + L3) * z + L2) * z + L1) * z + L0)
-    return k * LN2_HIGH + ((2.0 * s + s * tail) + k * LN2_LOW)
+    tail = fused(fused(fused(fused(fused(fused(L6, z, L5), z, L4), z, L3), z, L2), z, L1), z, L0) * z
+    return fused(k, LN2_HIGH, fused(k, LN2_LOW, fused(s, tail, 2.0 * s)))

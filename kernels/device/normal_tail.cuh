@@ -1,4 +1,4 @@
-// The standard normal distribution function and its tail by + - * / alone. Twin of normal_tail.py, which says where the
+// The standard normal distribution function and its tail by + - * / and fused products. Twin of normal_tail.py, which says where the
 // polynomial comes from. Include device/types.cuh first.
 
 // e^(t^2/2) times the probability that a standard normal exceeds t, for 0 <= t <= 39.
@@ -7,39 +7,38 @@ __device__ __forceinline__ f64 scaled_tail(f64 t) {
     const f64 u = (t - 4.0) * w;
     const f64 v = u * u, x = v * v;
     f64 p0 = 0x1.deef0f2d5c023p-27;
-    p0 = p0 * x + 0x1.1b30fd839573fp-22;
-    p0 = p0 * x + 0x1.7fe0a6f066493p-21;
-    p0 = p0 * x + 0x1.17a4a6e3ba156p-13;
-    p0 = p0 * x + 0x1.eec4cc3e45a10p-5;
-    p0 = p0 * x + 0x1.82b4bb8c94dcep-1;
+    p0 = fused(p0, x, 0x1.1b30fd839573fp-22);
+    p0 = fused(p0, x, 0x1.7fe0a6f066493p-21);
+    p0 = fused(p0, x, 0x1.17a4a6e3ba156p-13);
+    p0 = fused(p0, x, 0x1.eec4cc3e45a10p-5);
+    p0 = fused(p0, x, 0x1.82b4bb8c94dcep-1);
     f64 p1 = 0x1.540d685f73c13p-34;
-    p1 = p1 * x + -0x1.4b4640d20d481p-23;
-    p1 = p1 * x + -0x1.8d3603d6a0fbfp-18;
-    p1 = p1 * x + -0x1.e4a416416730ap-13;
-    p1 = p1 * x + -0x1.ee2761035495fp-8;
-    p1 = p1 * x + -0x1.373e3a893c287p-1;
+    p1 = fused(p1, x, -0x1.4b4640d20d481p-23);
+    p1 = fused(p1, x, -0x1.8d3603d6a0fbfp-18);
+    p1 = fused(p1, x, -0x1.e4a416416730ap-13);
+    p1 = fused(p1, x, -0x1.ee2761035495fp-8);
+    p1 = fused(p1, x, -0x1.373e3a893c287p-1);
     f64 p2 = -0x1.09934b372409ap-30;
-    p2 = p2 * x + -0x1.483dfd2efa358p-24;
-    p2 = p2 * x + -0x1.4fa3e33833c8ep-21;
-    p2 = p2 * x + -0x1.00120539f52d5p-19;
-    p2 = p2 * x + -0x1.c81719cb05950p-9;
-    p2 = p2 * x + 0x1.8c6dbf2cfc2fap-2;
+    p2 = fused(p2, x, -0x1.483dfd2efa358p-24);
+    p2 = fused(p2, x, -0x1.4fa3e33833c8ep-21);
+    p2 = fused(p2, x, -0x1.00120539f52d5p-19);
+    p2 = fused(p2, x, -0x1.c81719cb05950p-9);
+    p2 = fused(p2, x, 0x1.8c6dbf2cfc2fap-2);
     f64 p3 = 0x1.f49a93a2a1689p-27;
-    p3 = p3 * x + 0x1.11c12c2679292p-20;
-    p3 = p3 * x + 0x1.26cf91931aaddp-15;
-    p3 = p3 * x + 0x1.ab825f80112b8p-10;
-    p3 = p3 * x + -0x1.7dff2bff68870p-3;
-    const f64 p = (p0 + u * p1) + v * (p2 + u * p3);
+    p3 = fused(p3, x, 0x1.11c12c2679292p-20);
+    p3 = fused(p3, x, 0x1.26cf91931aaddp-15);
+    p3 = fused(p3, x, 0x1.ab825f80112b8p-10);
+    p3 = fused(p3, x, -0x1.7dff2bff68870p-3);
+    const f64 p = fused(v, fused(u, p3, p2), fused(u, p1, p0));
     return p * w;
 }
 
 // 2^600 e^(-t^2/2) for 0 <= t <= 39, with the rounding error of t^2 taken into the exponent.
 __device__ __forceinline__ f64 scaled_bell(f64 t) {
-    const f64 high = __hiloint2double(__double2hiint(t), (i32)((u32)__double2loint(t) & 0xF8000000u));
-    const f64 x = -0.5 * (high * high);
-    const f64 shifted = x * 0x1.71547652b82fep+0 + 6755399441055744.0;
+    const f64 x = -0.5 * t * t, error = fused(-0.5 * t, t, -x);
+    const f64 shifted = fused(x, 0x1.71547652b82fep+0, 6755399441055744.0);
     const f64 k = shifted - 6755399441055744.0;
-    const f64 r = ((x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33) - 0.5 * ((t - high) * (t + high));
+    const f64 r = fused(-k, 0x1.a39ef35793c76p-33, fused(-k, 0x1.62e42fee00000p-1, x)) + error;
     const f64 mantissa = exp_mantissa(r);
     const u32 exponent = ((u32)__double2loint(shifted) << 20) + (600u << 20);
     return __hiloint2double((i32)((u32)__double2hiint(mantissa) + exponent), __double2loint(mantissa));

@@ -1,4 +1,4 @@
-"""The standard normal distribution function and its tail by + - * / alone: the twin of the device header
+"""The standard normal distribution function and its tail by + - * / and fused products: the twin of the device header
 normal_tail.cuh.
 
 The probability beyond t >= 0 is e^(-t^2/2) times the scaled tail m(t) = e^(t^2/2) erfc(t / sqrt(2)) / 2, so that it is
@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from warpdesk_server.kernels.device.elementary import EXPONENT_SHIFT, LN2_HIGH, LN2_LOW, LOG2_E, ROUND, exp_mantissa
+from warpdesk_server.kernels.device.fused import fused
 
 # (t + 4) m(t), 0 <= t <= 39, from u^0 on: 3.8e-17; the last digit of M3 is such that m(0) is exactly 1/2.
 M0 = float.fromhex("0x1.82b4bb8c94dcep-1")
@@ -37,7 +38,6 @@ M20 = float.fromhex("0x1.deef0f2d5c023p-27")
 M21 = float.fromhex("0x1.540d685f73c13p-34")
 M22 = float.fromhex("-0x1.09934b372409ap-30")
 FARTHEST = 39.0  # beyond 38.5 the tail is below half the least float64
-UPPER_BITS = np.int64(-1 << 27)  # of a float64's 53 digits the first 26, whose square is exact
 # A power of two by which e^(-t^2/2) is scaled while it is multiplied, so that only the last product is subnormal.
 SCALE = 2.0**600
 UNSCALE = 2.0**-600
@@ -52,22 +52,22 @@ def scaled_tail(t):  # type: ignore[no-untyped-def]
     # Four chains instead of one of 22 products and sums, each of which waits for the one before.
     v = u * u
     x = v * v
-    p0 = ((((M20 * x + M16) * x + M12) * x + M8) * x + M4) * x + M0
-    p1 = ((((M21 * x + M17) * x + M13) * x + M9) * x + M5) * x + M1
-    p2 = ((((M22 * x + M18) * x + M14) * x + M10) * x + M6) * x + M2
-    p3 = (((M19 * x + M15) * x + M11) * x + M7) * x + M3
-    p = (p0 + u * p1) + v * (p2 + u * p3)
+    p0 = fused(fused(fused(fused(fused(M20, x, M16), x, M12), x, M8), x, M4), x, M0)
+    p1 = fused(fused(fused(fused(fused(M21, x, M17), x, M13), x, M9), x, M5), x, M1)
+    p2 = fused(fused(fused(fused(fused(M22, x, M18), x, M14), x, M10), x, M6), x, M2)
+    p3 = fused(fused(fused(fused(M19, x, M15), x, M11), x, M7), x, M3)
+    p = fused(v, fused(u, p3, p2), fused(u, p1, p0))
     return p * w
 
 
 @njit(cache=True, forceinline=True, error_model="numpy")
 def scaled_bell(t):  # type: ignore[no-untyped-def]
     """2^600 e^(-t^2/2) for 0 <= t <= 39, with the rounding error of t^2 taken into the exponent."""
-    high = np.int64(np.float64(t).view(np.int64) & UPPER_BITS).view(np.float64)
-    x = -0.5 * (high * high)
-    shifted = x * LOG2_E + ROUND
+    x = -0.5 * t * t
+    error = fused(-0.5 * t, t, -x)
+    shifted = fused(x, LOG2_E, ROUND)
     k = shifted - ROUND
-    r = ((x - k * LN2_HIGH) - k * LN2_LOW) - 0.5 * ((t - high) * (t + high))
+    r = fused(-k, LN2_LOW, fused(-k, LN2_HIGH, x)) + error
     mantissa = exp_mantissa(r)
     bits = np.float64(mantissa).view(np.int64) + (np.float64(shifted).view(np.int64) << EXPONENT_SHIFT)
     return np.int64(bits + SCALE_EXPONENT).view(np.float64)

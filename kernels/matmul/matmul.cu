@@ -54,8 +54,6 @@ struct Sixteen<f64> {
 };
 typedef Sixteen<REAL>::bytes Bytes;
 
-__device__ __forceinline__ f32 fused(f32 x, f32 y, f32 z) { return __fmaf_rn(x, y, z); }
-__device__ __forceinline__ f64 fused(f64 x, f64 y, f64 z) { return __fma_rn(x, y, z); }
 
 __device__ __forceinline__ void copy16(REAL* to, const REAL* from) {
     *reinterpret_cast<Bytes*>(to) = *reinterpret_cast<const Bytes*>(from);

@@ -11,6 +11,7 @@ from warpdesk_server.kernels import progress
 from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import exp64
+from warpdesk_server.kernels.device.fused import fused
 from warpdesk_server.kernels.device.normal import box_muller
 from warpdesk_server.kernels.device.philox import philox4x32
 from warpdesk_server.kernels.device.reduce import BLOCK, sums_of_runs, tree_sum
@@ -158,7 +159,7 @@ def _average(z, drifted, diffusion, w, sum_w, sum_s):  # type: ignore[no-untyped
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
         sum_w[i] += w[i]
-        sum_s[i] += exp64(drifted + diffusion * w[i])
+        sum_s[i] += exp64(fused(diffusion, w[i], drifted))
 
 
 @inner

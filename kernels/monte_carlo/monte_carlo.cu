@@ -59,7 +59,7 @@ __device__ __forceinline__ void advance(Path& path, f32 normal, i32 step, f64 di
     path.w += widened(normal);
     if (ASIAN) path.sum_w += path.w;
     if (ARITHMETIC) {
-        const f64 log_price = lines[step] + diffusion * path.w;
+        const f64 log_price = fused(diffusion, path.w, lines[step]);
         path.sum_s += TAME ? exp64_within(log_price) : exp64(log_price);
     }
     if (BARRIER) {

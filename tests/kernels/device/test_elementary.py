@@ -59,9 +59,9 @@ def some_words(n: int = 400_000) -> NDArray[np.uint32]:
 
 @needs_extended_precision
 @pytest.mark.parametrize(("low", "high"), [(-708.0, 709.0), (-1.0, 1.0), (-1e-8, 1e-8)])
-def test_exp_is_within_1_01_ulp(low: float, high: float) -> None:
+def test_exp_is_within_1_05_ulp(low: float, high: float) -> None:
     x = np.random.default_rng(2).uniform(low, high, 400_000)
-    assert worst_ulp(evaluate(x=x)["exp"], np.exp(x.astype(np.longdouble))) < 1.01
+    assert worst_ulp(evaluate(x=x)["exp"], np.exp(x.astype(np.longdouble))) < 1.05
 
 
 def test_exp_is_exact_at_0_and_stops_at_its_ends() -> None:
