@@ -27,6 +27,7 @@ from warpdesk_server.benchmarks import (
     options,
     secure_aggregation,
     shamir,
+    vanilla_options,
     vector,
 )
 from warpdesk_server.benchmarks.cases import Case, Sizes, version
@@ -50,6 +51,7 @@ _ALL: tuple[Case, ...] = (
     *secure_aggregation.CASES,
     *federated_average.CASES,
     *shamir.CASES,
+    *vanilla_options.CASES,
     *vector.CASES,
 )
 CASES = tuple(replace(case, repeats=3) if case.sizes == "small" else case for case in _ALL)

@@ -13,6 +13,7 @@ from warpdesk_server.kernels.operation import Computation, Operation
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
 from warpdesk_server.kernels.task import Task
+from warpdesk_server.kernels.vanilla_options.spec import OPERATIONS as VANILLA_OPTIONS
 from warpdesk_server.kernels.vector.spec import OPERATIONS as VECTOR
 
 _ALL: tuple[Operation, ...] = (
@@ -21,6 +22,7 @@ _ALL: tuple[Operation, ...] = (
     EXPRESSION,
     BARS,
     *CROSS_SECTION,
+    *VANILLA_OPTIONS,
     MONTE_CARLO,
     DP_NOISE,
     SECURE_AGGREGATION,

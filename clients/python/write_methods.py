@@ -75,13 +75,15 @@ def _method(operation: Computation, *, awaited: bool = False) -> str:
     optional = [each.shown for each in operation.inputs if not each.required]
     schema = operation.params.model_json_schema()
     fields: Mapping[str, Any] = schema.get("properties", {})
+    either = {*optional} & {*fields}  # an array, or a parameter of the same name: one number for all
+    fields = {each: field for each, field in fields.items() if each not in either}
     names = [*needed, *optional, *fields]
     taken = {*keyword.kwlist, *RunOptions.__annotations__, "self", "options"}
     if odd := sorted(taken & set(names)) or len(set(names)) < len(names):
         raise ValueError(f"{name}: arguments of a method have names of their own: {odd}")
     required = set(schema.get("required", ()))
     items = ["self", *(f"{each}: Numbers" for each in needed), *(["*"] if optional or fields else [])]
-    items += [f"{each}: Numbers | None = None" for each in optional]
+    items += [f"{each}: Numbers | {'float | ' * (each in either)}None = None" for each in optional]
     items += [_parameter(each, field, each in required) for each, field in fields.items()]
     items.append("**options: Unpack[RunOptions]")
     run, wait = ("async def", "await ") if awaited else ("def", "")

@@ -19,6 +19,7 @@ from tests.kernels.bars.cases import smaller
 from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.remembering import RememberingDevice
+from tests.kernels.vanilla_options.cases import MODELS, book
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
@@ -41,6 +42,7 @@ SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.monte_carlo": ("CHUNK", (256, 512)),
     "warpdesk_server.kernels.secure_aggregation": ("CHUNK", (64, 200)),
     "warpdesk_server.kernels.shamir": ("CHUNK", (1_024, 4_096)),
+    "warpdesk_server.kernels.vanilla_options": ("CHUNK", (16, 40)),
     "warpdesk_server.kernels.vector": ("CHUNK", (64, 256, 1_000)),
 }
 
@@ -223,6 +225,19 @@ def _across(random: Random, factors: bool = False) -> dict[str, Any]:
     return dict(found)
 
 
+def _black_scholes(random: Random) -> dict[str, Any]:
+    model = str(random.choice(MODELS))
+    return {"model": model, **_one_for_all(random, book(int(random.integers(48, 160)), model))}
+
+
+def _one_for_all(random: Random, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Some of the numbers of options the same for all, as params."""
+    found = {name: float(array[0]) if random.random() < 0.3 else array for name, array in inputs.items()}
+    if not isinstance(found["is_call"], np.ndarray):
+        found["option"] = "call" if found.pop("is_call") else "put"
+    return found
+
+
 # Parameters, inputs, seed and key of a random request, by name.
 REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "matmul": _matmul,
@@ -237,6 +252,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "cross_zscore": lambda random: {"ddof": int(random.integers(2)), **_across(random)},
     "winsorise": lambda random: {"lower": 0.1, "upper": float(random.uniform(0.5, 1)), **_across(random)},
     "neutralise": lambda random: _across(random, factors=True),
+    "black_scholes": _black_scholes,
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,

@@ -59,6 +59,19 @@ HAUG_EUROPEAN = (
 )
 
 
+# The same, pp. 11-16: the Greek, and the option whose price is its value. Theta is for a year.
+HAUG_GREEKS = (
+    ("delta", European("call", 100.0, 105.0, 0.1, 0.1, 0.5, 0.36, 0.5946)),
+    ("delta", European("put", 100.0, 105.0, 0.1, 0.1, 0.5, 0.36, -0.3566)),
+    ("gamma", European("call", 60.0, 55.0, 0.0, 0.1, 0.75, 0.3, 0.0278)),
+    ("gamma", European("put", 60.0, 55.0, 0.0, 0.1, 0.75, 0.3, 0.0278)),
+    ("vega", European("call", 60.0, 55.0, 0.0, 0.1, 0.75, 0.3, 18.9358)),
+    ("vega", European("put", 60.0, 55.0, 0.0, 0.1, 0.75, 0.3, 18.9358)),
+    ("theta", European("put", 405.0, 430.0, 0.05, 0.07, 1 / 12, 0.2, -31.1924)),
+    ("rho", European("call", 75.0, 72.0, 0.0, 0.09, 1.0, 0.19, 38.7325)),
+)
+
+
 class Barrier(NamedTuple):
     kind: str
     option: str

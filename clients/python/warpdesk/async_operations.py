@@ -25,6 +25,7 @@ from warpdesk.operations import (
     AxpyResult,
     BalanceOfPowerResult,
     BarsResult,
+    BlackScholesResult,
     BollingerResult,
     BreakoutResult,
     CandlestickResult,
@@ -1804,6 +1805,39 @@ class AsyncOperations(ABC):
         values. Arguments are those of `Client.neutralise`."""
         fields = given(values=values, factors=factors, weights=weights, groups=groups, intercept=intercept)
         return typed(NeutraliseResult, await self.run("neutralise", params=fields, **options))
+
+    async def black_scholes(
+        self,
+        *,
+        spot: Numbers | float | None = None,
+        forward: Numbers | float | None = None,
+        strike: Numbers | float | None = None,
+        rate: Numbers | float | None = None,
+        dividend: Numbers | float | None = None,
+        maturity: Numbers | float | None = None,
+        volatility: Numbers | float | None = None,
+        is_call: Numbers | None = None,
+        option: Literal["call", "put"] | None = None,
+        model: Literal["black_scholes_merton", "black76", "bachelier"] = "black_scholes_merton",
+        per: Literal["unit", "market"] = "unit",
+        **options: Unpack[RunOptions],
+    ) -> BlackScholesResult:
+        """Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier. Arguments are those of
+        `Client.black_scholes`."""
+        fields = given(
+            spot=spot,
+            forward=forward,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            maturity=maturity,
+            volatility=volatility,
+            is_call=is_call,
+            option=option,
+            model=model,
+            per=per,
+        )
+        return typed(BlackScholesResult, await self.run("black_scholes", params=fields, **options))
 
     async def monte_carlo(
         self,

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from math import floor
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -152,12 +153,15 @@ class Exchange:
     ) -> Steps[Job]:
         description = yield from self._describe(operation, deadline)
         expected = {entry.name: entry for entry in (description.inputs if description else ())}
+        numbers = description.params.get("properties", {}) if description else {}  # of an input: one number for all
         inputs: dict[str, Any] = {}
         others: dict[str, Any] = {}
         for name, value in {**(params or {}), **fields}.items():
             if isinstance(value, Array):
                 inputs[name] = {"array": value.id}
-            elif name not in expected and not isinstance(value, np.ndarray):
+            elif not isinstance(value, np.ndarray) and (
+                name not in expected or (name in numbers and isinstance(value, Real))
+            ):
                 others[name] = as_param(name, value)
             else:
                 array = as_array(name, value, tuple(expected[name].dtypes) if name in expected else DTYPES)

@@ -717,6 +717,17 @@ class NeutraliseResult(Result):
     used: AnyArray
 
 
+class BlackScholesResult(Result):
+    """The result of `black_scholes`."""
+
+    price: AnyArray
+    delta: AnyArray
+    gamma: AnyArray
+    vega: AnyArray
+    theta: AnyArray
+    rho: AnyArray
+
+
 class MonteCarloResult(Result):
     """The result of `monte_carlo`."""
 
@@ -3768,6 +3779,69 @@ class Operations(ABC):
         """
         fields = given(values=values, factors=factors, weights=weights, groups=groups, intercept=intercept)
         return typed(NeutraliseResult, self.run("neutralise", params=fields, **options))
+
+    def black_scholes(
+        self,
+        *,
+        spot: Numbers | float | None = None,
+        forward: Numbers | float | None = None,
+        strike: Numbers | float | None = None,
+        rate: Numbers | float | None = None,
+        dividend: Numbers | float | None = None,
+        maturity: Numbers | float | None = None,
+        volatility: Numbers | float | None = None,
+        is_call: Numbers | None = None,
+        option: Literal["call", "put"] | None = None,
+        model: Literal["black_scholes_merton", "black76", "bachelier"] = "black_scholes_merton",
+        per: Literal["unit", "market"] = "unit",
+        **options: Unpack[RunOptions],
+    ) -> BlackScholesResult:
+        """Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier.
+
+        Args:
+            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
+                one number; NaN where unknown
+            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
+                have, or one number; NaN where unknown
+            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
+                NaN where unknown
+            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
+                one number; NaN where unknown
+            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
+                shape, which all arrays have, or one number; NaN where unknown
+            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
+            volatility: per square root of a year: 0.2 is 20 %; in bachelier in the currency of the price, such as 1.5;
+                an array of any shape, which all arrays have, or one number; NaN where unknown
+            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
+            option: what all options are; else the input is_call says it of each
+            model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward. bachelier:
+                normal, of forward; forward and strike may be negative.
+            per: unit: vega for 1.00 of volatility, rho for 1.00 of rate, theta for a year. market: vega and rho for
+                0.01, theta for a day of 365.
+
+        Returns:
+            price: value today; of the shape of the arrays, or (1), as all outputs; NaN where an input is NaN or out of
+                range
+            delta: change of the price for 1 of the spot, or of the forward
+            gamma: change of delta for 1 of the spot, or of the forward; infinite at its kink
+            vega: change of the price for 1.00 of volatility; with per: market for 0.01
+            theta: change of the price with time: in a year, with per: market in a day of 365
+            rho: change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01
+        """
+        fields = given(
+            spot=spot,
+            forward=forward,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            maturity=maturity,
+            volatility=volatility,
+            is_call=is_call,
+            option=option,
+            model=model,
+            per=per,
+        )
+        return typed(BlackScholesResult, self.run("black_scholes", params=fields, **options))
 
     def monte_carlo(
         self,

@@ -34,6 +34,7 @@ FAMILIES = (
     "monte_carlo",
     "secure_aggregation",
     "shamir",
+    "vanilla_options",
     "vector",
 )
 

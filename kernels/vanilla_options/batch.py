@@ -1,0 +1,25 @@
+"""The batch of jobs on options in one call: their options one after another. No option depends on another."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from warpdesk_server.kernels.batching import Answer, Joint
+
+
+def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
+    """The one call that computes an operation on options for a batch of jobs with arrays of equal shape.
+
+    Jobs without arrays are one and the same.
+    """
+    inputs = {name: np.stack([job[name].reshape(-1) for job in jobs]) for name in jobs[0]}
+    shape = next((array.shape for array in jobs[0].values()), (1,))
+
+    def parts(outputs: Answer) -> list[dict[str, Any]]:
+        return [
+            {name: (output[at] if inputs else output).reshape(shape) for name, output in outputs.items()}
+            for at in range(len(jobs))
+        ]
+
+    return Joint(params, inputs, parts)

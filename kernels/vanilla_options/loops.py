@@ -1,0 +1,172 @@
+"""The compiled loops of the operations on options: strips of options, in steps that a compiler makes SIMD code of.
+
+Each step is a loop over one strip and has no branch. `given` are the numbers of the options, in the order of
+`spec.quantities`, each an array of all options or of one strip; the options of a strip begin at its number times
+`steps`, which is 1 or 0. README.md has the formulas.
+"""
+
+from math import sqrt
+
+import numpy as np
+from numba import njit
+
+from warpdesk_server.kernels.device.elementary import exp64, log64
+from warpdesk_server.kernels.device.normal_tail import FARTHEST, UNSCALE, scaled_bell, scaled_tail
+from warpdesk_server.kernels.vanilla_options.spec import LEAST, MOST, MOST_RATE
+
+STRIP = 128  # options: what is kept of them stays in the first cache
+DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
+WORTHLESS = -1e308  # the logarithm of 0, which log64 does not know
+
+# Where a number of a strip's options begins in its memory. Several are used twice.
+GROWN, PAID, RATIO, LOG, NEAR, NEAR_TAIL, FAR_TAIL, BELL, PER_SPREAD, ROOT, ODD, DISCOUNT = (
+    STRIP * row for row in range(12)
+)
+ROWS = 12
+
+
+@njit(cache=True, forceinline=True)
+def _positive(x):  # type: ignore[no-untyped-def]
+    """Whether an option's price, volatility or maturity is in its range: 0, or from LEAST to MOST."""
+    return (x <= MOST) & ((x >= LEAST) | (x == 0.0))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def lognormal(given, is_call, steps, of_forward, percent, day, first, end, out):  # type: ignore[no-untyped-def]
+    """Prices and Greeks under a lognormal price, of the spot or, with rate and dividend equal, of the forward.
+
+    The option out of the money is priced, which is min(grown, paid) times a difference of two probabilities; the other
+    has its intrinsic value besides. Its nearer probability is that of the smaller of the two amounts, its farther one
+    that of the greater.
+    """
+    w = np.empty(ROWS * STRIP)
+    for start in range(first, end, STRIP):
+        count = min(STRIP, end - start)
+        at = start * steps
+        spot = given[0][at[0] : at[0] + count]
+        strike = given[1][at[1] : at[1] + count]
+        rate = given[2][at[2] : at[2] + count]
+        dividend = given[3][at[3] : at[3] + count]
+        volatility = given[4][at[4] : at[4] + count]
+        maturity = given[5][at[5] : at[5] + count]
+        call = is_call[at[6] : at[6] + count]
+        for i in range(count):
+            earned, lost = rate[i] * maturity[i], dividend[i] * maturity[i]
+            inside = (abs(earned) <= MOST_RATE) & (abs(lost) <= MOST_RATE)
+            w[ODD + i] = 0.0 if inside else np.nan
+            w[GROWN + i] = exp64(-lost)
+            w[PAID + i] = exp64(-earned)
+        for i in range(count):
+            inside = _positive(spot[i]) & _positive(strike[i]) & _positive(volatility[i]) & _positive(maturity[i])
+            w[ODD + i] = w[ODD + i] if inside else np.nan
+        for i in range(count):
+            discount = w[GROWN + i]
+            grown, paid = spot[i] * discount, strike[i] * w[PAID + i]
+            small = grown if grown < paid else paid
+            large = paid if grown < paid else grown
+            root = sqrt(maturity[i])
+            w[DISCOUNT + i], w[GROWN + i], w[PAID + i], w[ROOT + i] = discount, grown, paid, root
+            w[RATIO + i] = small / large if small > 0.0 else 0.0
+            w[PER_SPREAD + i] = 1.0 / (volatility[i] * root + 0.0)  # not 1 / -0.0
+        for i in range(count):
+            w[LOG + i] = log64(w[RATIO + i])
+        for i in range(count):
+            distance = w[LOG + i] if w[RATIO + i] > 0.0 else WORTHLESS
+            distance = distance * w[PER_SPREAD + i] if distance < 0.0 else 0.0
+            half = 0.5 * (volatility[i] * w[ROOT + i])
+            near, far = distance + half, half - distance
+            w[NEAR + i] = near
+            near = abs(near)
+            w[NEAR_TAIL + i] = near if near < FARTHEST else FARTHEST
+            w[FAR_TAIL + i] = far if far < FARTHEST else FARTHEST
+        for i in range(count):
+            w[BELL + i] = scaled_bell(w[NEAR_TAIL + i]) * UNSCALE
+        for i in range(count):
+            w[NEAR_TAIL + i] = scaled_tail(w[NEAR_TAIL + i])
+            w[FAR_TAIL + i] = scaled_tail(w[FAR_TAIL + i])
+        for i in range(count):
+            grown, paid, bell = w[GROWN + i], w[PAID + i], w[BELL + i]
+            near_tail, far_tail = w[NEAR_TAIL + i], w[FAR_TAIL + i]
+            small = grown if grown < paid else paid
+            beyond = w[NEAR + i] > 0.0
+            value = small * (1.0 - bell * (near_tail + far_tail) if beyond else bell * (near_tail - far_tail))
+            near = bell * near_tail
+            w[NEAR + i] = value
+            w[NEAR_TAIL + i] = 1.0 - near if beyond else near
+            w[FAR_TAIL + i] = bell * w[RATIO + i] * far_tail
+            w[BELL + i] = small * bell * DENSITY
+        for i in range(count):
+            grown, paid, near, far = w[GROWN + i], w[PAID + i], w[NEAR_TAIL + i], w[FAR_TAIL + i]
+            below = grown < paid  # a call is out of the money
+            one = near if below else 1.0 - far  # of N(d1) and N(d2) for a call, of N(d1) - 1 and N(d2) - 1 for a put
+            two = far if below else 1.0 - near
+            other_one = near - 1.0 if below else -far
+            other_two = far - 1.0 if below else -near
+            is_a_call = call[i] > 0
+            one = one if is_a_call else other_one
+            two = two if is_a_call else other_two
+            inner = grown - paid if is_a_call else paid - grown
+            inner = inner if inner > 0.0 else 0.0
+            w[LOG + i] = w[NEAR + i] + inner + w[ODD + i]
+            w[RATIO + i] = w[DISCOUNT + i] * one + w[ODD + i]
+            w[NEAR_TAIL + i] = grown * one
+            w[FAR_TAIL + i] = paid * two
+        for i in range(count):
+            density, per_spread, odd = w[BELL + i], w[PER_SPREAD + i], w[ODD + i]
+            per_spot = 1.0 / spot[i]
+            decay = 0.5 * density * (volatility[i] * volatility[i] * per_spread)
+            decay = decay if (density > 0.0) & (volatility[i] > 0.0) else 0.0
+            curved = density * per_spread * (per_spot * per_spot)
+            w[GROWN + i] = (curved if density > 0.0 else 0.0) + odd
+            w[ROOT + i] = density * w[ROOT + i] * percent + odd
+            w[NEAR + i] = (dividend[i] * w[NEAR_TAIL + i] - rate[i] * w[FAR_TAIL + i] - decay) * day + odd
+        for i in range(count):
+            owed = -w[LOG + i] if of_forward else w[FAR_TAIL + i]
+            w[FAR_TAIL + i] = maturity[i] * owed * percent + w[ODD + i]
+        for k, row in enumerate((LOG, RATIO, GROWN, ROOT, NEAR, FAR_TAIL)):
+            for i in range(count):
+                out[k][start + i] = w[row + i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def normal(given, is_call, steps, percent, day, first, end, out):  # type: ignore[no-untyped-def]
+    """Prices and Greeks under a normal price, by Bachelier's formula of the forward."""
+    w = np.empty(ROWS * STRIP)
+    for start in range(first, end, STRIP):
+        count = min(STRIP, end - start)
+        at = start * steps
+        forward = given[0][at[0] : at[0] + count]
+        strike = given[1][at[1] : at[1] + count]
+        rate = given[2][at[2] : at[2] + count]
+        volatility = given[3][at[3] : at[3] + count]
+        maturity = given[4][at[4] : at[4] + count]
+        call = is_call[at[5] : at[5] + count]
+        for i in range(count):
+            earned, root, gap = rate[i] * maturity[i], sqrt(maturity[i]), forward[i] - strike[i]
+            inside = (abs(earned) <= MOST_RATE) & (abs(forward[i]) <= MOST) & (abs(strike[i]) <= MOST)
+            inside = inside & _positive(volatility[i]) & _positive(maturity[i])
+            odd = 0.0 if inside else np.nan
+            discount, spread = exp64(-earned), volatility[i] * root
+            per_spread = 1.0 / (spread + 0.0)  # not 1 / -0.0
+            far = abs(gap) * per_spread if gap != 0.0 else 0.0
+            far = far if far < FARTHEST else FARTHEST
+            bell, tail = scaled_bell(far) * UNSCALE, scaled_tail(far)
+            density = discount * bell * DENSITY
+            is_a_call = call[i] > 0
+            inner = gap if is_a_call else -gap
+            inner = inner if inner > 0.0 else 0.0
+            value = discount * (spread * (bell * (DENSITY - far * tail)) + inner)
+            less = bell * tail
+            probability = less if (gap < 0.0) == is_a_call else 1.0 - less
+            decay = 0.5 * density * (volatility[i] * volatility[i] * per_spread)
+            decay = decay if (density > 0.0) & (volatility[i] > 0.0) else 0.0
+            curved = density * per_spread if density > 0.0 else 0.0
+            w[GROWN + i] = value + odd
+            w[PAID + i] = (discount * probability if is_a_call else -(discount * probability)) + odd
+            w[RATIO + i] = curved + odd
+            w[LOG + i] = density * root * percent + odd
+            w[NEAR + i] = (rate[i] * value - decay) * day + odd
+            w[NEAR_TAIL + i] = -(maturity[i] * value) * percent + odd
+        for k, row in enumerate((GROWN, PAID, RATIO, LOG, NEAR, NEAR_TAIL)):
+            for i in range(count):
+                out[k][start + i] = w[row + i]

@@ -1,0 +1,204 @@
+"""The specification of the operations on vanilla options: prices with Greeks, and implied volatilities."""
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any, Literal
+
+from pydantic import Field
+
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem
+
+# Options in a chunk on a device; it changes no byte.
+CHUNK = 1 << 20
+# The range of numbers, as in vanilla_options.cu. Prices, volatilities and maturities are 0 or at least LEAST.
+LEAST = 1e-50
+MOST = 1e50
+MOST_RATE = 100.0  # |rate| * maturity and |dividend| * maturity; e^-100 is 4e-44
+
+Number = float | None
+
+
+class _Contract(Params):
+    """One number for all options, or None where each option has its own in the input of the same name."""
+
+    option: Literal["call", "put"] | None = Field(
+        default=None, description="what all options are; else the input is_call says it of each"
+    )
+    spot: Number = Field(default=None, ge=-MOST, le=MOST, description="spot price of all options")
+    forward: Number = Field(default=None, ge=-MOST, le=MOST, description="forward price of all options")
+    strike: Number = Field(default=None, ge=-MOST, le=MOST, description="strike of all options")
+    rate: Number = Field(default=None, ge=-MOST, le=MOST, description="rate of all options")
+    dividend: Number = Field(default=None, ge=-MOST, le=MOST, description="dividend yield of all options")
+    maturity: Number = Field(default=None, ge=-MOST, le=MOST, description="years until expiry of all options")
+
+
+class BlackScholes(_Contract):
+    model: Literal["black_scholes_merton", "black76", "bachelier"] = Field(
+        default="black_scholes_merton",
+        description="black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward. "
+        "bachelier: normal, of forward; forward and strike may be negative.",
+    )
+    volatility: Number = Field(default=None, ge=-MOST, le=MOST, description="volatility of all options")
+    per: Literal["unit", "market"] = Field(
+        default="unit",
+        description="unit: vega for 1.00 of volatility, rho for 1.00 of rate, theta for a year. market: vega and rho "
+        "for 0.01, theta for a day of 365.",
+    )
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """What vega and rho are for, and what theta is for, in years."""
+        return (1.0, 1.0) if self.per == "unit" else (0.01, 1 / 365)
+
+
+def quantities(params: _Contract) -> tuple[str, ...]:
+    """The names of an option's numbers under a model, in the order of the loops and kernels."""
+    of_spot = params.model == "black_scholes_merton"  # type: ignore[attr-defined]
+    underlying = ("spot", "strike", "rate", "dividend") if of_spot else ("forward", "strike", "rate")
+    return (*underlying, "volatility", "maturity")
+
+
+def shape_of(inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape of an answer: that of the options' arrays, or (1) where all is one number."""
+    return next((info.shape for info in inputs.values()), (1,))
+
+
+def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
+    problems = [*_absent_or_double(params, inputs), *_unequal(inputs), *_out_of_range(params)]
+    if problems:
+        raise InvalidRequest(*problems)
+
+
+def _absent_or_double(params: Any, inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
+    needed = quantities(params)
+    for name in needed:
+        number = getattr(params, name)
+        if number is not None and name in inputs:
+            yield Problem(f"/params/{name}", f"{name} is given as the number {number:g} and as an array; give one")
+        if number is None and name not in inputs:
+            yield Problem(f"/params/{name}", f"{params.model} needs {name}: one number in params or an array in inputs")
+    for name in ("spot", "forward", "dividend"):
+        if name not in needed and (getattr(params, name) is not None or name in inputs):
+            where = "inputs" if name in inputs else "params"
+            yield Problem(f"/{where}/{name}", f"{params.model} has no {name}; it takes {', '.join(needed)}")
+    if params.option is not None and "is_call" in inputs:
+        yield Problem("/params/option", f"option is {params.option} and is_call says it of each option; give one")
+    if params.option is None and "is_call" not in inputs:
+        yield Problem("/params/option", "option is needed: call or put, or an array is_call in inputs")
+
+
+def _unequal(inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
+    for name, info in inputs.items():
+        first = next(iter(inputs))
+        if info.shape != inputs[first].shape:
+            yield Problem(
+                f"/inputs/{name}",
+                f"shape {list(info.shape)}, and {first} has {list(inputs[first].shape)}: arrays have one shape; what "
+                "is the same for all options is a number in params",
+            )
+
+
+def _out_of_range(params: Any) -> Iterator[Problem]:
+    """The numbers in params that would make every answer NaN."""
+    signed = {"rate", "dividend"} | ({"forward", "strike"} if params.model == "bachelier" else set())
+    for name in quantities(params):
+        number = getattr(params, name)
+        if number is not None and name not in signed and not (number == 0.0 or number >= LEAST):
+            yield Problem(f"/params/{name}", f"{name} should be 0 or at least {LEAST:g}, got {number:g}")
+    for name in ("rate", "dividend"):
+        number, years = getattr(params, name), params.maturity
+        if number is not None and years is not None and abs(number * years) > MOST_RATE:
+            yield Problem(
+                f"/params/{name}",
+                f"{name} {number:g} over {years:g} years is a factor of e^{number * years:g}; at most e^{MOST_RATE:g} "
+                "either way is allowed",
+            )
+
+
+def grid(outputs: int) -> Any:
+    """The grid of a job: chunks of CHUNK options, each with its inputs and so many bytes of outputs; numbers in params
+    besides."""
+
+    def cut(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
+        size = prod(shape_of(inputs))
+        each = outputs + sum(info.nbytes // info.size for info in inputs.values())
+        return Grid(-(-size // CHUNK), min(size, CHUNK) * each, 8 * len(quantities(params)) + 8)
+
+    return cut
+
+
+def cost(outputs: int, seconds: float) -> Any:
+    """The cost of a job: its arrays, with so many bytes of outputs an option, and the seconds of one core for each."""
+
+    def count(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
+        size = prod(shape_of(inputs))
+        return Cost(sum(info.nbytes for info in inputs.values()) + outputs * size, float(size), step=seconds)
+
+    return count
+
+
+def _input(name: str, doc: str) -> Input:
+    doc = f"{doc}; an array of any shape, which all arrays have, or one number; NaN where unknown"
+    return Input(name, doc, ("float64",), tuple(range(1, 9)), required=False, nan=True)
+
+
+_CONTRACT = (
+    _input("spot", "price of the asset today, in black_scholes_merton"),
+    _input("forward", "forward price of the asset at expiry, in the other models"),
+    _input("strike", "strike, in the currency of the price"),
+    _input("rate", "risk-free rate, continuously compounded, for a year"),
+    _input("dividend", "dividend yield, continuously compounded, for a year, in black_scholes_merton"),
+    _input("maturity", "years until expiry"),
+)
+_VOLATILITY = _input(
+    "volatility", "per square root of a year: 0.2 is 20 %; in bachelier in the currency of the price, such as 1.5"
+)
+_IS_CALL = Input(
+    "is_call",
+    "1 for a call, 0 for a put, of the shape of the other arrays; not beside option",
+    ("uint8",),
+    tuple(range(1, 9)),
+    required=False,
+)
+
+_SHAPE = "of the shape of the arrays, or (1)"
+_SHOWN = Example(
+    {"option": "call", "spot": 100.0, "rate": 0.05, "dividend": 0.02, "maturity": 0.5},
+    {
+        "strike": {"data": [80.0, 100.0, 120.0], "dtype": "float64"},
+        "volatility": {"data": [0.25, 0.2, 0.18], "dtype": "float64"},
+    },
+)
+_BACHELIER = Example(
+    {"model": "bachelier", "option": "put", "forward": 0.02, "rate": 0.01, "volatility": 0.008, "maturity": 2.0},
+    {"strike": {"data": [-0.01, 0.02, 0.03], "dtype": "float64"}},
+)
+
+BLACK_SCHOLES = Operation(
+    name="black_scholes",
+    summary="Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier.",
+    package="warpdesk_server.kernels.vanilla_options",
+    params=BlackScholes,
+    inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),
+    outputs=(
+        Output("price", f"value today; {_SHAPE}, as all outputs; NaN where an input is NaN or out of range"),
+        Output("delta", "change of the price for 1 of the spot, or of the forward"),
+        Output("gamma", "change of delta for 1 of the spot, or of the forward; infinite at its kink"),
+        Output("vega", "change of the price for 1.00 of volatility; with per: market for 0.01"),
+        Output("theta", "change of the price with time: in a year, with per: market in a day of 365"),
+        Output("rho", "change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01"),
+    ),
+    example=_SHOWN,
+    cost=cost(48, 2.5e-8),
+    grid=grid(48),
+    check=_check,
+    batching=Batching(steps=4e5),
+    variants=(_BACHELIER,),
+    compile_seconds=3.0,
+)
+
+OPERATIONS = (BLACK_SCHOLES,)

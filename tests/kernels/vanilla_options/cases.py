@@ -1,0 +1,86 @@
+"""Requests whose answers must be the same bytes on the CPU, under emulation and on a GPU."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.kernels.parity import Case
+
+Arrays = dict[str, NDArray[Any]]
+
+MODELS = ("black_scholes_merton", "black76", "bachelier")
+
+
+def book(count: int, model: str = "black_scholes_merton", seed: int = 0) -> Arrays:
+    """Options of all kinds: in and out of the money, of a day and of decades; with is_call."""
+    random = np.random.default_rng([seed, count])
+    years = np.exp(random.uniform(-6, 3, count))
+    found: Arrays = {
+        "spot": 100 * np.exp(random.normal(0, 0.4, count)),
+        "strike": np.round(100 * np.exp(random.normal(0, 0.4, count))),
+        "rate": random.uniform(-0.02, 0.1, count),
+        "dividend": random.uniform(-0.02, 0.1, count),
+        "volatility": np.exp(random.uniform(-3.5, 0.5, count)),
+        "maturity": years,
+        "is_call": random.integers(0, 2, count).astype(np.uint8),
+    }
+    if model == "black_scholes_merton":
+        return found
+    found = {"forward": found.pop("spot"), **found}
+    del found["dividend"]
+    if model == "bachelier":
+        found["volatility"] = 60 * found["volatility"]
+        found["forward"], found["strike"] = found["forward"] - 80, found["strike"] - 80
+    return found
+
+
+# Zeros of both signs, ends of ranges, what is beyond them, NaN, the kink.
+ODD: dict[str, list[float]] = {
+    "spot": [0.0, -0.0, 1e-50, 1e50, 1e51, -1.0, np.nan, 100.0, 100.0],
+    "strike": [0.0, 100.0, 1e50, 1e-50, -0.0],
+    "rate": [0.0, 0.05, -100.0, 101.0, np.nan],
+    "dividend": [0.0, 0.05],
+    "volatility": [0.0, -0.0, 0.2, 1e50, 1e-50, -0.2],
+    "maturity": [0.0, -0.0, 1.0, 1e-50, 1e50],
+}
+
+
+def odd(model: str = "black_scholes_merton") -> Arrays:
+    """Combinations of odd numbers, and of puts and calls."""
+    random = np.random.default_rng(1)
+    found: Arrays = {name: random.choice(np.array(numbers), 900) for name, numbers in ODD.items()}
+    found["is_call"] = random.integers(0, 2, 900).astype(np.uint8)
+    if model != "black_scholes_merton":
+        found = {"forward": found.pop("spot"), **found}
+        del found["dividend"]
+    return found
+
+
+def _case(operation: str, params: dict[str, Any], make: Callable[[], Arrays], name: str, small: bool = True) -> Case:
+    return Case(operation, params, make, small=small, name=f"{operation}-{name}")
+
+
+def strikes(count: int) -> Arrays:
+    return {"strike": np.linspace(60, 150, count)}
+
+
+_ONE = {"option": "put", "spot": 100.0, "rate": 0.03, "dividend": 0.01, "volatility": 0.2, "maturity": 0.7}
+
+CASES: tuple[Case, ...] = (
+    *(
+        _case("black_scholes", {"model": model}, lambda model=model: book(1025, model), f"{model}-1025")  # type: ignore[misc]
+        for model in MODELS
+    ),
+    *(
+        _case("black_scholes", {"model": model}, lambda model=model: odd(model), f"{model}-odd")  # type: ignore[misc]
+        for model in MODELS
+    ),
+    *(
+        _case("black_scholes", {**_ONE, "per": "market"}, lambda count=count: strikes(count), f"market-{count}")  # type: ignore[misc]
+        for count in (1, 31, 33, 129)
+    ),
+    _case("black_scholes", {**_ONE, "strike": 90.0}, dict, "one"),
+    _case("black_scholes", {}, lambda: {name: a.reshape(5, 7, 3) for name, a in book(105).items()}, "5x7x3"),
+)
