@@ -121,6 +121,7 @@ def jobs() -> list[Work]:
             lambda result: f"{result['close'].size} weeks, the last {result['close'][-1] - result['open'][-1]:+,.2f}",
         ),
         *_across(symbols, returns),
+        *_portfolios(symbols, returns),
         Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
@@ -191,6 +192,26 @@ def _across(symbols: tuple[str, ...], returns: Array) -> list[Work]:
             "the same, against their usual moves",
             {"values": returns, "factors": usual},
             lambda result: f"{1 - np.var(result['residual']) / np.var(returns):.0%} of the variance explained",
+        ),
+    ]
+
+
+def _portfolios(symbols: tuple[str, ...], returns: Array) -> list[Work]:
+    """Risks of the stocks together, and weights by them."""
+    data = f"returns of {len(symbols)} stocks, {returns.shape[1]:,} days"
+    covariance = 252.0 * np.cov(returns)
+    return [
+        Work(
+            "covariance",
+            data,
+            {"returns": returns, "method": "ledoit_wolf", "periods_per_year": 252.0},
+            lambda result: f"shrunk by {result['shrinkage'][0]:.1%} towards equal correlations",
+        ),
+        Work(
+            "risk_parity",
+            data,
+            {"covariance": covariance},
+            lambda result: f"most of {symbols[int(np.argmax(result['weights']))]}, risk {result['risk'][0]:.1%} a year",
         ),
     ]
 

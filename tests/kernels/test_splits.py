@@ -18,6 +18,7 @@ import pytest
 from tests.kernels.bars.cases import smaller
 from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
+from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
 from tests.kernels.vanilla_options.cases import MODELS, book
 from warpdesk_server.kernels.array import ArrayInfo
@@ -40,6 +41,7 @@ SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
     "warpdesk_server.kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
     "warpdesk_server.kernels.monte_carlo": ("CHUNK", (256, 512)),
+    "warpdesk_server.kernels.portfolio": ("CHUNK", (1, 100, 300)),
     "warpdesk_server.kernels.secure_aggregation": ("CHUNK", (64, 200)),
     "warpdesk_server.kernels.shamir": ("CHUNK", (1_024, 4_096)),
     "warpdesk_server.kernels.vanilla_options": ("CHUNK", (16, 40)),
@@ -238,6 +240,18 @@ def _one_for_all(random: Random, inputs: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _covariance(random: Random) -> dict[str, Any]:
+    batch = [(), (int(random.integers(2, 6)),)][random.integers(2)]
+    shape = *batch, int(random.integers(2, 80)), int(random.integers(2, 80))
+    method = str(random.choice(["sample", "ewma", "ledoit_wolf"]))
+    return {"method": method, "returns": 0.01 * _floats(random, *shape)}
+
+
+def _risk_parity(random: Random) -> dict[str, Any]:
+    assets = int(random.integers(2, 13))
+    return {"covariance": matrices(int(random.integers(3, 13)), assets), "budgets": random.uniform(0.5, 2, assets)}
+
+
 # Parameters, inputs, seed and key of a random request, by name.
 REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "matmul": _matmul,
@@ -253,6 +267,8 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "winsorise": lambda random: {"lower": 0.1, "upper": float(random.uniform(0.5, 1)), **_across(random)},
     "neutralise": lambda random: _across(random, factors=True),
     "black_scholes": _black_scholes,
+    "covariance": _covariance,
+    "risk_parity": _risk_parity,
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,
@@ -388,8 +404,10 @@ def _run(request: Request, whole: dict[str, Any], whole_takes: int, device: Reme
 
 
 def _make_small(operation: Operation, random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    constant, values = SMALL[operation.package]
-    monkeypatch.setattr(f"{operation.package}.spec.{constant}", int(random.choice(values)))
+    # The products of a covariance are cut as those of matmul.
+    package = "warpdesk_server.kernels.matmul" if operation.name == "covariance" else operation.package
+    constant, values = SMALL[package]
+    monkeypatch.setattr(f"{package}.spec.{constant}", int(random.choice(values)))
 
 
 def test_every_operation_has_requests_and_can_be_cut_small() -> None:

@@ -35,6 +35,7 @@ from warpdesk.operations import (
     CmfResult,
     CmoResult,
     CoppockResult,
+    CovarianceResult,
     CrossoverResult,
     CrossRankResult,
     CrossZscoreResult,
@@ -93,6 +94,7 @@ from warpdesk.operations import (
     QstickResult,
     RelativeVolatilityResult,
     RelativeVolumeResult,
+    RiskParityResult,
     RmaResult,
     RocResult,
     RogersSatchellResult,
@@ -1838,6 +1840,43 @@ class AsyncOperations(ABC):
             per=per,
         )
         return typed(BlackScholesResult, await self.run("black_scholes", params=fields, **options))
+
+    async def covariance(
+        self,
+        returns: Numbers,
+        *,
+        method: Literal["sample", "ewma", "ledoit_wolf"] = "sample",
+        decay: float | None = None,
+        demean: bool = True,
+        periods_per_year: float = 1.0,
+        eigenvalues: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> CovarianceResult:
+        """Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf).
+        Arguments are those of `Client.covariance`."""
+        fields = given(
+            returns=returns,
+            method=method,
+            decay=decay,
+            demean=demean,
+            periods_per_year=periods_per_year,
+            eigenvalues=eigenvalues,
+        )
+        return typed(CovarianceResult, await self.run("covariance", params=fields, **options))
+
+    async def risk_parity(
+        self,
+        covariance: Numbers,
+        *,
+        budgets: Numbers | None = None,
+        tolerance: float = 1e-10,
+        sweeps: int = 1000,
+        **options: Unpack[RunOptions],
+    ) -> RiskParityResult:
+        """Long-only weights whose assets have given parts of the portfolio's risk: equal ones, or budgets. Arguments
+        are those of `Client.risk_parity`."""
+        fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps)
+        return typed(RiskParityResult, await self.run("risk_parity", params=fields, **options))
 
     async def monte_carlo(
         self,

@@ -728,6 +728,26 @@ class BlackScholesResult(Result):
     rho: AnyArray
 
 
+class CovarianceResult(Result):
+    """The result of `covariance`."""
+
+    covariance: AnyArray
+    correlation: AnyArray
+    means: AnyArray
+    shrinkage: AnyArray
+    eigenvalues: AnyArray
+
+
+class RiskParityResult(Result):
+    """The result of `risk_parity`."""
+
+    weights: AnyArray
+    risk_contributions: AnyArray
+    risk: AnyArray
+    iterations: AnyArray
+    residual: AnyArray
+
+
 class MonteCarloResult(Result):
     """The result of `monte_carlo`."""
 
@@ -3842,6 +3862,74 @@ class Operations(ABC):
             per=per,
         )
         return typed(BlackScholesResult, self.run("black_scholes", params=fields, **options))
+
+    def covariance(
+        self,
+        returns: Numbers,
+        *,
+        method: Literal["sample", "ewma", "ledoit_wolf"] = "sample",
+        decay: float | None = None,
+        demean: bool = True,
+        periods_per_year: float = 1.0,
+        eigenvalues: bool = False,
+        **options: Unpack[RunOptions],
+    ) -> CovarianceResult:
+        """Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf).
+
+        Args:
+            returns: simple returns, shape (assets, time) or (batch, assets, time), oldest first
+            method: sample: divided by time - 1. ewma: weights that fall by the factor decay each step back in time.
+                ledoit_wolf: sample, shrunk towards equal correlations (Ledoit and Wolf 2004).
+            decay: of ewma: weight of a time over that of the next; null: 0.94
+            demean: subtract each asset's mean. false: the mean is taken as 0, and nothing is deducted from time.
+            periods_per_year: periods of the returns in a year: means and covariances times this
+            eigenvalues: also compute all eigenvalues of the covariance matrix
+
+        Returns:
+            covariance: per year, shape (assets, assets) or (batch, assets, assets), float64
+            correlation: of the same shape; NaN beside an asset whose variance is 0
+            means: mean of each asset's returns per year, shape (assets) or (batch, assets); ewma: weighted
+            shrinkage: ledoit_wolf: the weight of the equal correlations, from 0 to 1; else 0; (1) or (batch)
+            eigenvalues: of the covariance, ascending, shape (assets) or (batch, assets); (..., 0) if not asked
+        """
+        fields = given(
+            returns=returns,
+            method=method,
+            decay=decay,
+            demean=demean,
+            periods_per_year=periods_per_year,
+            eigenvalues=eigenvalues,
+        )
+        return typed(CovarianceResult, self.run("covariance", params=fields, **options))
+
+    def risk_parity(
+        self,
+        covariance: Numbers,
+        *,
+        budgets: Numbers | None = None,
+        tolerance: float = 1e-10,
+        sweeps: int = 1000,
+        **options: Unpack[RunOptions],
+    ) -> RiskParityResult:
+        """Long-only weights whose assets have given parts of the portfolio's risk: equal ones, or budgets.
+
+        Args:
+            covariance: symmetric covariance matrix of simple returns, shape (assets, assets) or (batch, assets, assets)
+            budgets: each asset's part of the risk, above 0, shape (assets); they are divided by their sum. Default:
+                equal
+            tolerance: stop once no asset's part of the risk is further than this from its budget, as a part of all
+                risk; 1e-13 to 0.01
+            sweeps: the most sweeps over all assets; more are refused, not cut short; 1 to 100,000
+
+        Returns:
+            weights: above 0, with sum 1, shape (assets) or (batch, assets)
+            risk_contributions: each asset's part of the risk, with sum 1, of the same shape
+            risk: standard deviation of the portfolio's return, shape (1) or (batch)
+            iterations: sweeps over all assets, int32, shape (1) or (batch)
+            residual: the greatest distance of a risk contribution from its budget, shape (1) or (batch)
+        """
+        fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps)
+        return typed(RiskParityResult, self.run("risk_parity", params=fields, **options))
 
     def monte_carlo(
         self,

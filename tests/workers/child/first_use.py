@@ -32,6 +32,7 @@ FAMILIES = (
     "indicators",
     "matmul",
     "monte_carlo",
+    "portfolio",
     "secure_aggregation",
     "shamir",
     "vanilla_options",

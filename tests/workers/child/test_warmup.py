@@ -141,7 +141,7 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
         if any(given["dtype"] == "float32" for given in trial.example.inputs.values())
     }
     vectors = {"add", "multiply", "axpy", "dot", "sum", "norm", "min", "max"}
-    others = {"bars", "matmul", "dp_noise", "federated_average", "shamir_share"}
+    others = {"bars", "covariance", "matmul", "dp_noise", "federated_average", "shamir_share"}
     across = {"cross_rank", "cross_zscore", "winsorise", "neutralise"}
     assert others | vectors | across | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
     for trial in single.values():

@@ -1,0 +1,167 @@
+"""Covariances are NumPy's, pandas' and Ledoit and Wolf's, and eigenvalues are LAPACK's."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from tests.kernels.parity import Case
+from tests.kernels.portfolio.cases import returns
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.portfolio import cpu
+from warpdesk_server.kernels.portfolio.spec import COVARIANCE
+from warpdesk_server.kernels.problems import InvalidRequest
+
+Array = NDArray[Any]
+
+ROUNDING = 1e-13  # of the greatest number: sums of hundreds of products
+
+
+def run(given: Array, **params: Any) -> dict[str, Any]:
+    return Case("covariance", params, lambda: {"returns": given}).run()
+
+
+def assert_near(got: Array, expected: Array, rtol: float = ROUNDING) -> None:
+    assert got.shape == np.shape(expected)
+    assert np.abs(got - expected).max() <= rtol * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("assets", [1, 2, 31, 33, 193])
+@pytest.mark.parametrize("time", [2, 31, 32, 33, 200])
+def test_a_sample_covariance_is_that_of_numpy_and_symmetric_to_the_bit(assets: int, time: int) -> None:
+    given = returns(assets, time)
+    answer = run(given)
+    assert_near(answer["covariance"], np.cov(given).reshape(assets, assets))
+    assert_near(answer["correlation"], np.corrcoef(given).reshape(assets, assets))
+    assert_near(answer["means"], given.mean(axis=1))
+    assert np.array_equal(answer["covariance"], answer["covariance"].T)
+
+
+def test_covariances_of_returns_far_from_zero_keep_their_digits() -> None:
+    given = returns(5, 100)
+    assert_near(run(given + 1e6)["covariance"], np.cov(given), rtol=1e-6)  # the returns are rounded to 1e-10
+
+
+def test_a_mean_that_is_not_subtracted_deducts_nothing_from_time() -> None:
+    given = returns(7, 50)
+    assert_near(run(given, demean=False)["covariance"], given @ given.T / 50)
+
+
+def test_a_covariance_of_a_year_is_that_of_a_period_times_the_periods() -> None:
+    given = returns(4, 60)
+    period, year = run(given), run(given, periods_per_year=252.0)
+    for name in ("covariance", "means"):
+        assert np.array_equal(year[name], 252.0 * period[name])
+    assert np.array_equal(year["correlation"], period["correlation"])
+
+
+@pytest.mark.parametrize("decay", [None, 0.5, 0.97])
+def test_exponential_weights_are_those_of_pandas(decay: float | None) -> None:
+    given = returns(6, 80)
+    table = pd.DataFrame(given.T).ewm(alpha=1 - (decay or 0.94))
+    answer = run(given, method="ewma", decay=decay)
+    assert_near(answer["covariance"], table.cov().to_numpy()[-6:], rtol=1e-12)
+    assert_near(answer["means"], table.mean().to_numpy()[-1])
+
+
+def test_without_means_exponential_weights_are_those_of_riskmetrics() -> None:
+    given = returns(3, 40)
+    weights = 0.9 ** np.arange(39, -1, -1)
+    expected = (weights / weights.sum() * given) @ given.T
+    assert_near(run(given, method="ewma", decay=0.9, demean=False)["covariance"], expected)
+
+
+def shrunk(given: Array) -> tuple[Array, float]:
+    """Ledoit and Wolf, "Honey, I shrunk the sample covariance matrix", 2004, appendix B, by its definitions."""
+    assets, time = given.shape
+    y = given - given.mean(axis=1, keepdims=True)
+    n = time - 1
+    s = y @ y.T / n
+    correlation = s / np.sqrt(np.outer(np.diag(s), np.diag(s)))
+    mean = (correlation.sum() - assets) / (assets * (assets - 1))
+    target = mean * np.sqrt(np.outer(np.diag(s), np.diag(s)))
+    np.fill_diagonal(target, np.diag(s))
+    pi = sum((y[i] ** 2 * y[j] ** 2).sum() / n - s[i, j] ** 2 for i in range(assets) for j in range(assets))
+    rho = sum((y[i] ** 4).sum() / n - s[i, i] ** 2 for i in range(assets))
+    for i in range(assets):
+        for j in range(assets):
+            if i != j:
+                of_i = (y[i] ** 3 * y[j]).sum() / n - s[i, i] * s[i, j]
+                of_j = (y[j] ** 3 * y[i]).sum() / n - s[j, j] * s[i, j]
+                rho += mean / 2 * (np.sqrt(s[j, j] / s[i, i]) * of_i + np.sqrt(s[i, i] / s[j, j]) * of_j)
+    gamma = ((target - s) ** 2).sum()
+    weight = float(np.clip((pi - rho) / gamma / n, 0, 1))
+    return weight * target + (1 - weight) * s, weight
+
+
+@pytest.mark.parametrize(("assets", "time"), [(2, 30), (10, 200), (40, 25)])
+def test_shrinkage_is_that_of_ledoit_and_wolf(assets: int, time: int) -> None:
+    given = returns(assets, time)
+    expected, weight = shrunk(given)
+    answer = run(given, method="ledoit_wolf")
+    assert 0 <= weight <= 1
+    assert answer["shrinkage"] == pytest.approx([weight], rel=1e-9)
+    assert_near(answer["covariance"], expected, rtol=1e-11)
+
+
+def test_shrunk_covariances_of_more_assets_than_times_are_not_singular() -> None:
+    given = returns(30, 10)
+    plain, better = run(given, eigenvalues=True), run(given, method="ledoit_wolf", eigenvalues=True)
+    assert plain["eigenvalues"][0] < 1e-12 * plain["eigenvalues"][-1]
+    assert better["eigenvalues"][0] > 1e-3 * better["eigenvalues"][-1]
+
+
+@pytest.mark.parametrize("assets", [1, 2, 3, 33, 100])
+def test_eigenvalues_are_those_of_lapack(assets: int) -> None:
+    answer = run(returns(assets, 60), eigenvalues=True)
+    assert_near(answer["eigenvalues"], np.linalg.eigvalsh(answer["covariance"]), rtol=1e-14 * assets + 1e-15)
+
+
+def test_eigenvalues_of_equal_correlations_are_exact() -> None:
+    """1 + (n - 1) r once and 1 - r n - 1 times, for any n and correlation r."""
+    matrix = np.full((50, 50), 0.25)
+    np.fill_diagonal(matrix, 1.0)
+    out = np.empty(50)
+    cpu.loops.eigenvalues(matrix, out)
+    assert out == pytest.approx([0.75] * 49 + [13.25], rel=1e-13)
+    cpu.loops.eigenvalues(np.zeros((3, 3)), out[:3])
+    assert out[:3].tolist() == [0.0] * 3
+
+
+def test_a_batch_has_the_bytes_of_each_alone() -> None:
+    given = returns(4, 20, 70)
+    params = {"method": "ledoit_wolf", "eigenvalues": True}
+    together = run(given, **params)
+    for item in range(4):
+        for name, value in run(np.ascontiguousarray(given[item]), **params).items():
+            assert np.array_equal(together[name][item], value[0] if name == "shrinkage" else value)
+
+
+def test_an_asset_without_variance_has_no_correlation() -> None:
+    given = returns(3, 10)
+    given[1] = 0.1
+    answer = run(given)
+    assert np.isnan(answer["correlation"]).tolist() == [[False, True, False], [True] * 3, [False, True, False]]
+    assert answer["covariance"][1].tolist() == [0.0] * 3
+    with pytest.raises(InvalidRequest, match=r"/inputs/returns: asset 1 has equal returns"):
+        run(given, method="ledoit_wolf")
+
+
+@pytest.mark.parametrize(
+    ("params", "shape", "sentence"),
+    [
+        ({}, (3, 1), "1 return of each asset: a covariance needs 2"),
+        ({}, (8193, 2), "8,193 assets, the most are 8,192"),
+        ({"eigenvalues": True}, (2049, 2), "2,049 assets, the most are 2,048"),
+        ({"decay": 0.5}, (3, 5), "decay 0.5 is for ewma, and method is sample"),
+        ({"method": "ledoit_wolf"}, (1, 5), "ledoit_wolf shrinks correlations: it needs 2 assets, got 1"),
+        ({"method": "ewma", "decay": 1.0}, (3, 5), "decay"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_numbers(
+    params: dict[str, Any], shape: tuple[int, ...], sentence: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        COVARIANCE.validate(params, {"returns": ArrayInfo("float64", shape)})
