@@ -1,8 +1,13 @@
-"""Benchmark cases of the operations on vanilla options beside NumPy with SciPy."""
+"""Benchmark cases of the operations on vanilla options beside NumPy with SciPy, and beside py_lets_be_rational."""
+
+import math
 
 import numpy as np
 
 from warpdesk_server.benchmarks.cases import Call, Case, Inputs, Peer, Sizes, measured, module, random
+from warpdesk_server.kernels.catalogue import OPERATIONS
+
+PART = 10_000  # options of a peer that takes microseconds for each
 
 
 def _book(count: int) -> Inputs:
@@ -46,9 +51,53 @@ def _scipy_black_scholes(inputs: Inputs) -> Call:
     return call
 
 
+def _quotes(count: int) -> Inputs:
+    """The book with its prices; py_lets_be_rational takes undiscounted ones, so the rate is 0."""
+    book = _book(count)
+    none = np.zeros(count)
+    operation = OPERATIONS["black_scholes"]
+    params = operation.params.model_validate({})
+    book |= {"rate": none, "dividend": none}
+    return {**book, "price": operation.implementation("cpu")(params, **book)["price"]}
+
+
+def _lets_be_rational(inputs: Inputs) -> Call:
+    """Of PART options, in a loop, which is how it is called."""
+    implied = module("py_lets_be_rational").implied_volatility_from_a_transformed_rational_guess
+    arrays = (inputs[name][:PART] for name in ("price", "spot", "strike", "maturity"))
+    sign = np.where(inputs["is_call"][:PART], 1.0, -1.0)
+    options = list(zip(*(array.tolist() for array in (*arrays, sign)), strict=True))
+
+    def call() -> object:
+        out = []
+        for option in options:
+            try:
+                out.append(implied(*option))
+            except ArithmeticError:  # a price in the money without time value
+                out.append(math.nan)
+        return out
+
+    return call
+
+
 def _cases(sizes: Sizes, count: int) -> list[Case]:
-    peers = (Peer("NumPy and SciPy", "scipy", _scipy_black_scholes),)
-    return [Case("black_scholes", measured(count), {}, lambda: _book(count), sizes, peers, moved=97 * count, repeats=9)]
+    scipy = (Peer("NumPy and SciPy", "scipy", _scipy_black_scholes),)
+    part = min(PART, count)
+    rational = (Peer("py_lets_be_rational", "py_lets_be_rational", _lets_be_rational, per=count / part),)
+    label = measured(count)
+    return [
+        Case("black_scholes", label, {}, lambda: _book(count), sizes, scipy, moved=97 * count, repeats=9),
+        Case(
+            "implied_volatility",
+            label,
+            {},
+            lambda: {name: array for name, array in _quotes(count).items() if name != "volatility"},
+            sizes,
+            rational if sizes != "large" else (),
+            moved=58 * count,
+            repeats=5,
+        ),
+    ]
 
 
 CASES: tuple[Case, ...] = (*_cases("small", 1_000), *_cases("full", 1_000_000), *_cases("large", 50_000_000))

@@ -122,6 +122,7 @@ def jobs() -> list[Work]:
         ),
         *_across(symbols, returns),
         *_portfolios(symbols, returns),
+        *_options(float(last), realised),
         Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
@@ -212,6 +213,26 @@ def _portfolios(symbols: tuple[str, ...], returns: Array) -> list[Work]:
             data,
             {"covariance": covariance},
             lambda result: f"most of {symbols[int(np.argmax(result['weights']))]}, risk {result['risk'][0]:.1%} a year",
+        ),
+    ]
+
+
+def _options(last: float, volatility: float) -> list[Work]:
+    """A chain of options on the index for half a year, and the volatility that a price of 5 % at the money implies."""
+    strikes = np.round(last * np.linspace(0.8, 1.2, 41))
+    market = {"option": "call", "spot": last, "rate": 0.025, "dividend": 0.015, "maturity": 0.5}
+    return [
+        Work(
+            "black_scholes",
+            f"{strikes.size} calls, volatility {volatility:.1%}",
+            {**market, "strike": strikes, "volatility": volatility},
+            lambda result: f"at the money {result['price'][20]:,.2f}, delta {result['delta'][20]:.3f}",
+        ),
+        Work(
+            "implied_volatility",
+            "a call at the money for 5 %",
+            {**market, "strike": last, "price": 0.05 * last},
+            lambda result: f"volatility {result['volatility'][0]:.1%}",
         ),
     ]
 

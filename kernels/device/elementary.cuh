@@ -69,14 +69,9 @@ __device__ __forceinline__ f64 exp64(f64 x) {
     return exp64_within(x < 709.0 ? x : 709.0);
 }
 
-// ln x for a normal float64 x > 0.
-__device__ __forceinline__ f64 log64(f64 x) {
-    const u64 sqrt_half = 0x3FE6A09E667F3BCDull;  // float64 nearest sqrt(1/2)
-    const i64 bits = (i64)(((u64)(u32)__double2hiint(x) << 32 | (u32)__double2loint(x)) - sqrt_half);
-    const f64 k = (f64)(bits >> 52);
-    const u64 mantissa = ((u64)bits & 0x000FFFFFFFFFFFFFull) + sqrt_half;
-    const f64 f = __hiloint2double((i32)(mantissa >> 32), (i32)mantissa) - 1.0;
-    const f64 s = f / (2.0 + f), z = s * s;
+// 2 artanh s = ln((1 + s) / (1 - s)) for |s| <= 0.1716.
+__device__ __forceinline__ f64 log_series(f64 s) {
+    const f64 z = s * s;
     f64 tail = 0x1.2ec33c80407abp-3;
     tail = fused(tail, z, 0x1.39a9e370ed297p-3);
     tail = fused(tail, z, 0x1.7465d7863b2f6p-3);
@@ -85,7 +80,17 @@ __device__ __forceinline__ f64 log64(f64 x) {
     tail = fused(tail, z, 0x1.9999999986ad0p-2);
     tail = fused(tail, z, 0x1.5555555555575p-1);
     tail = z * tail;
-    return fused(k, 0x1.62e42fee00000p-1, fused(k, 0x1.a39ef35793c76p-33, fused(s, tail, 2.0 * s)));
+    return fused(s, tail, 2.0 * s);
+}
+
+// ln x for a normal float64 x > 0.
+__device__ __forceinline__ f64 log64(f64 x) {
+    const u64 sqrt_half = 0x3FE6A09E667F3BCDull;  // float64 nearest sqrt(1/2)
+    const i64 bits = (i64)(((u64)(u32)__double2hiint(x) << 32 | (u32)__double2loint(x)) - sqrt_half);
+    const f64 k = (f64)(bits >> 52);
+    const u64 mantissa = ((u64)bits & 0x000FFFFFFFFFFFFFull) + sqrt_half;
+    const f64 f = __hiloint2double((i32)(mantissa >> 32), (i32)mantissa) - 1.0;
+    return fused(k, 0x1.62e42fee00000p-1, fused(k, 0x1.a39ef35793c76p-33, log_series(f / (2.0 + f))));
 }
 
 // A float32 that is no denormal as float64, and the square root of 0 or of a float32 in [2^-101, 2^127]. Both are exact, or

@@ -120,13 +120,18 @@ def exp64(x):  # type: ignore[no-untyped-def]
     return np.int64(bits).view(np.float64)
 
 
+@njit(cache=True, forceinline=True)
+def log_series(s):  # type: ignore[no-untyped-def]
+    """2 artanh s = ln((1 + s) / (1 - s)) in float64 for |s| <= 0.1716, as in the device header."""
+    z = s * s
+    tail = z * fused(fused(fused(fused(fused(fused(L6, z, L5), z, L4), z, L3), z, L2), z, L1), z, L0)
+    return fused(s, tail, 2.0 * s)
+
+
 @njit(cache=True, forceinline=True, error_model="numpy")
 def log64(x):  # type: ignore[no-untyped-def]
     """ln x for a normal float64 x > 0, as in the device header."""
     bits = np.float64(x).view(np.int64) - SQRT_HALF_BITS_F64
     k = np.float64(bits >> EXPONENT_SHIFT)
     f = np.int64((bits & MANTISSA_F64) + SQRT_HALF_BITS_F64).view(np.float64) - 1.0
-    s = f / (2.0 + f)
-    z = s * s
-    tail = fused(fused(fused(fused(fused(fused(L6, z, L5), z, L4), z, L3), z, L2), z, L1), z, L0) * z
-    return fused(k, LN2_HIGH, fused(k, LN2_LOW, fused(s, tail, 2.0 * s)))
+    return fused(k, LN2_HIGH, fused(k, LN2_LOW, log_series(f / (2.0 + f))))

@@ -33,6 +33,39 @@ __device__ __forceinline__ f64 scaled_tail(f64 t) {
     return p * w;
 }
 
+// -m'(t) = 1 / sqrt(2 pi) - t m(t), where m is scaled_tail, for -1/2 <= t <= 39.
+__device__ __forceinline__ f64 tail_slope(f64 t) {
+    const f64 w = 1.0 / (t + 5.0);
+    const f64 z = (0.5 * t - 7.5) * w;
+    const f64 v = z * z, x = v * v;
+    f64 p0 = -0x1.449450424a889p-29;
+    p0 = fused(p0, x, -0x1.1489b7a8ee2d6p-18);
+    p0 = fused(p0, x, -0x1.bda2e296c742dp-18);
+    p0 = fused(p0, x, 0x1.3b901f80c5a1cp-16);
+    p0 = fused(p0, x, 0x1.21df8ae59f2bfp-8);
+    p0 = fused(p0, x, 0x1.5aa5d26ca5240p-2);
+    p0 = fused(p0, x, 0x1.666389bed7a78p-1);
+    f64 p1 = -0x1.924cc97ffa79ap-20;
+    p1 = fused(p1, x, -0x1.33a013a44bc20p-18);
+    p1 = fused(p1, x, -0x1.cc9ee60e52f8fp-15);
+    p1 = fused(p1, x, 0x1.7d3ee666c15b8p-11);
+    p1 = fused(p1, x, -0x1.652b2a1d260e4p-3);
+    p1 = fused(p1, x, -0x1.c520520aaeec0p-1);
+    f64 p2 = -0x1.64f4c7643809fp-22;
+    p2 = fused(p2, x, -0x1.9ec98dc43178bp-18);
+    p2 = fused(p2, x, 0x1.211b206508cfbp-16);
+    p2 = fused(p2, x, -0x1.e02ceb5156d29p-11);
+    p2 = fused(p2, x, 0x1.2fc2b9dfd9807p-4);
+    p2 = fused(p2, x, 0x1.8e3ab479c3f85p-1);
+    f64 p3 = -0x1.69caab6ef53fcp-25;
+    p3 = fused(p3, x, -0x1.c5ee51b556283p-18);
+    p3 = fused(p3, x, 0x1.2a0c25678cf34p-18);
+    p3 = fused(p3, x, 0x1.3533c74b20342p-12);
+    p3 = fused(p3, x, -0x1.8a108b6c966e8p-6);
+    p3 = fused(p3, x, -0x1.1d62b7e603daap-1);
+    return fused(v, fused(z, p3, p2), fused(z, p1, p0)) * (w * w);
+}
+
 // 2^600 e^(-t^2/2) for 0 <= t <= 39, with the rounding error of t^2 taken into the exponent.
 __device__ __forceinline__ f64 scaled_bell(f64 t) {
     const f64 x = -0.5 * t * t, error = fused(-0.5 * t, t, -x);

@@ -9,7 +9,14 @@ from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.pages import empty
 from warpdesk_server.kernels.vanilla_options import loops
 from warpdesk_server.kernels.vanilla_options.contracts import Contracts
-from warpdesk_server.kernels.vanilla_options.spec import BLACK_SCHOLES, BlackScholes
+from warpdesk_server.kernels.vanilla_options.spec import (
+    BLACK_SCHOLES,
+    HALLEY_STEPS,
+    IMPLIED_VOLATILITY,
+    NEWTON_STEPS,
+    BlackScholes,
+    ImpliedVolatility,
+)
 
 Array = NDArray[Any]
 
@@ -33,3 +40,15 @@ def black_scholes(params: BlackScholes, **inputs: Array) -> dict[str, Array]:
 
     share(contracts.size, run, at_least=_AT_LEAST)
     return contracts.answer(BLACK_SCHOLES, out)
+
+
+def implied_volatility(params: ImpliedVolatility, **inputs: Array) -> dict[str, Array]:
+    """Implied volatilities of European options, float64, and a status of each, uint8, in the shape of the inputs.
+
+    Raises InvalidRequest if a number of is_call is neither 0 nor 1.
+    """
+    contracts = Contracts(params, inputs)
+    out = empty((contracts.size,), np.float64), np.empty(contracts.size, np.uint8)
+    numbers = (*contracts.strips(loops.STRIP), HALLEY_STEPS, NEWTON_STEPS)
+    share(contracts.size, lambda first, end: loops.implied(*numbers, first, end, *out), at_least=_AT_LEAST // 8)
+    return contracts.answer(IMPLIED_VOLATILITY, out)

@@ -13,7 +13,14 @@ from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.vanilla_options import spec
 from warpdesk_server.kernels.vanilla_options.contracts import Contracts
-from warpdesk_server.kernels.vanilla_options.spec import BLACK_SCHOLES, BlackScholes
+from warpdesk_server.kernels.vanilla_options.spec import (
+    BLACK_SCHOLES,
+    HALLEY_STEPS,
+    IMPLIED_VOLATILITY,
+    NEWTON_STEPS,
+    BlackScholes,
+    ImpliedVolatility,
+)
 
 Array = NDArray[Any]
 
@@ -36,12 +43,21 @@ def black_scholes(params: BlackScholes, *, device: Device, **inputs: Array) -> d
     return _by_chunk(BLACK_SCHOLES, "lognormal", params, inputs, options, device)
 
 
+def implied_volatility(params: ImpliedVolatility, *, device: Device, **inputs: Array) -> dict[str, Array]:
+    """Implied volatilities of European options on a GPU, float64, and a status of each, uint8, in the inputs' shape.
+
+    Raises InvalidRequest if a number of is_call is neither 0 nor 1.
+    """
+    options = (np.uint32(HALLEY_STEPS), np.uint32(NEWTON_STEPS), _NAN)
+    return _by_chunk(IMPLIED_VOLATILITY, "implied", params, inputs, options, device)
+
+
 def _by_chunk(
     operation: Operation, name: str, params: Any, inputs: dict[str, Array], options: tuple[Any, ...], device: Device
 ) -> dict[str, Array]:
     """The outputs of a kernel that takes the options' numbers and then `options`, run over the chunks of the job."""
     contracts, kernel = Contracts(params, inputs), device.kernel(_SOURCE, name)
-    out = [np.empty(contracts.size) for _ in operation.outputs]
+    out = [np.empty(contracts.size, np.uint8 if each.name == "status" else np.float64) for each in operation.outputs]
     vary = np.uint32(sum(1 << j for j, name in enumerate(contracts.order) if contracts.each[name]))
 
     def work(first: int, end: int) -> None:

@@ -10,9 +10,18 @@ from math import sqrt
 import numpy as np
 from numba import njit
 
-from warpdesk_server.kernels.device.elementary import exp64, log64
-from warpdesk_server.kernels.device.normal_tail import FARTHEST, UNSCALE, scaled_bell, scaled_tail
-from warpdesk_server.kernels.vanilla_options.spec import LEAST, MOST, MOST_RATE
+from warpdesk_server.kernels.device.elementary import exp64, log64, log_series
+from warpdesk_server.kernels.device.normal_tail import FARTHEST, UNSCALE, scaled_bell, scaled_tail, tail_slope
+from warpdesk_server.kernels.vanilla_options.spec import (
+    ABOVE,
+    BELOW,
+    LEAST,
+    MOST,
+    MOST_RATE,
+    NO_VEGA,
+    OK,
+    UNKNOWN,
+)
 
 STRIP = 128  # options: what is kept of them stays in the first cache
 DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
@@ -23,6 +32,39 @@ GROWN, PAID, RATIO, LOG, NEAR, NEAR_TAIL, FAR_TAIL, BELL, PER_SPREAD, ROOT, ODD,
     STRIP * row for row in range(12)
 )
 ROWS = 12
+
+# Of implied volatilities: the same for their rows.
+GAP, WANTED, LOG_WANTED, SPREAD, INFLECTION, PER_ROOT, STATUS, DISTANCE, NEARER, FARTHER, AREA = (
+    STRIP * row for row in range(11)
+)
+# Nodes and weights of Gauss and Legendre for eight points of [-1, 1]: an error below 1e-16 for spreads up to 1.
+POINTS = (
+    -0.9602898564975363,
+    -0.7966664774136267,
+    -0.525532409916329,
+    -0.1834346424956498,
+    0.1834346424956498,
+    0.525532409916329,
+    0.7966664774136267,
+    0.9602898564975363,
+)
+WEIGHTS = (
+    0.10122853629037626,
+    0.22238103445337448,
+    0.31370664587788727,
+    0.362683783378362,
+    0.362683783378362,
+    0.31370664587788727,
+    0.22238103445337448,
+    0.10122853629037626,
+)
+IMPLIED_ROWS = 11
+FAR_ENOUGH = 0.6  # d beyond which the first guess takes the logarithm, not the tangent
+ROUNDING = 2.0**-49  # of the greater amount: a price in the money tells no smaller time value
+NEAR_THE_MONEY = (
+    0.17  # (large - small) / (large + small), whose numerator is exact there: the logarithm is good to itself
+)
+LEAST_LEVEL = 1e-290  # of a price: below, e^(-d^2/2) leaves the range of float64
 
 
 @njit(cache=True, forceinline=True)
@@ -155,7 +197,7 @@ def normal(given, is_call, steps, percent, day, first, end, out):  # type: ignor
             is_a_call = call[i] > 0
             inner = gap if is_a_call else -gap
             inner = inner if inner > 0.0 else 0.0
-            value = discount * (spread * (bell * (DENSITY - far * tail)) + inner)
+            value = discount * (spread * (bell * tail_slope(far)) + inner)
             less = bell * tail
             probability = less if (gap < 0.0) == is_a_call else 1.0 - less
             decay = 0.5 * density * (volatility[i] * volatility[i] * per_spread)
@@ -170,3 +212,131 @@ def normal(given, is_call, steps, percent, day, first, end, out):  # type: ignor
         for k, row in enumerate((GROWN, PAID, RATIO, LOG, NEAR, NEAR_TAIL)):
             for i in range(count):
                 out[k][start + i] = w[row + i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def implied(given, is_call, steps, halley_steps, newton_steps, first, end, volatility, status):  # type: ignore[no-untyped-def]
+    """The implied volatility of each option under a lognormal price, and what can be said of it.
+
+    The level of an option is its price out of the money in parts of min(grown, paid), and grows from 0 to 1 with the
+    spread, volatility * sqrt(maturity). README.md has the steps.
+    """
+    w = np.empty(IMPLIED_ROWS * STRIP)
+    for start in range(first, end, STRIP):
+        count = min(STRIP, end - start)
+        at = start * steps
+        spot = given[0][at[0] : at[0] + count]
+        strike = given[1][at[1] : at[1] + count]
+        rate = given[2][at[2] : at[2] + count]
+        dividend = given[3][at[3] : at[3] + count]
+        price = given[4][at[4] : at[4] + count]
+        maturity = given[5][at[5] : at[5] + count]
+        call = is_call[at[6] : at[6] + count]
+        for i in range(count):
+            earned, lost = rate[i] * maturity[i], dividend[i] * maturity[i]
+            inside = (abs(earned) <= MOST_RATE) & (abs(lost) <= MOST_RATE) & _positive(maturity[i])
+            w[STATUS + i] = OK if inside else UNKNOWN
+            w[NEARER + i] = exp64(-lost)
+            w[FARTHER + i] = exp64(-earned)
+            w[PER_ROOT + i] = 1.0 / sqrt(maturity[i])
+        for i in range(count):
+            grown, paid = spot[i] * w[NEARER + i], strike[i] * w[FARTHER + i]
+            small = grown if grown < paid else paid
+            large = paid if grown < paid else grown
+            inner = grown - paid if call[i] > 0 else paid - grown
+            slack = ROUNDING * large if inner > 0.0 else 0.0
+            value = price[i] - (inner if inner > 0.0 else 0.0)
+            most = small if maturity[i] > 0.0 else 0.0
+            level = value / small
+            known = OK if (level > LEAST_LEVEL) & (level < 1.0) else NO_VEGA
+            known = ABOVE if value >= most else known
+            known = NO_VEGA if value <= slack else known
+            known = BELOW if value < -slack else known
+            inside = _positive(spot[i]) & _positive(strike[i]) & (abs(price[i]) <= MOST)
+            known = known if inside & (w[STATUS + i] == OK) else UNKNOWN
+            w[STATUS + i] = known
+            w[WANTED + i] = level if known == OK else 0.5
+            w[GAP + i] = small / large if known == OK else 1.0
+            w[SPREAD + i] = (large - small) / (large + small) if known == OK else 0.0
+        for i in range(count):
+            gap = -log64(w[GAP + i])
+            gap = log_series(w[SPREAD + i]) if w[SPREAD + i] < NEAR_THE_MONEY else gap
+            inflection = sqrt(2.0 * gap)
+            w[GAP + i] = gap
+            w[INFLECTION + i] = inflection
+            w[FARTHER + i] = scaled_tail(inflection if inflection < FARTHEST else FARTHEST)
+        for i in range(count):
+            level = 0.5 - w[FARTHER + i]  # at the inflection
+            inflection, wanted = w[INFLECTION + i], w[WANTED + i]
+            lower = wanted < level
+            w[LOG_WANTED + i] = log64(wanted if lower else 1.0 - wanted)
+            tangent = inflection - (level - wanted) * (1.0 / DENSITY)
+            rest = log64(0.5 + w[FARTHER + i]) - w[LOG_WANTED + i]
+            rest = rest if rest > 0.0 else 0.0
+            slope = DENSITY / (0.5 + w[FARTHER + i])
+            w[SPREAD + i] = tangent if lower else inflection + 2.0 * rest / (slope + sqrt(slope * slope + 0.5 * rest))
+        for i in range(count):
+            spread, gap = w[SPREAD + i], w[GAP + i]
+            ratio = gap / spread
+            near, far = ratio - 0.5 * spread, ratio + 0.5 * spread
+            w[DISTANCE + i] = near
+            w[NEARER + i] = scaled_tail(near if (near > 0.0) & (near < FARTHEST) else 0.0)
+            w[FARTHER + i] = scaled_tail(far if far < FARTHEST else FARTHEST)
+        for i in range(count):
+            gap = w[GAP + i]
+            squared = 2.0 * (log64(w[NEARER + i] - w[FARTHER + i]) - w[LOG_WANTED + i])
+            squared = squared if squared > 0.0 else 0.0
+            spread = 2.0 * gap / (sqrt(squared) + sqrt(squared + 2.0 * gap))
+            far_off = (w[WANTED + i] < 0.5) & (w[SPREAD + i] < w[INFLECTION + i]) & (w[DISTANCE + i] > FAR_ENOUGH)
+            w[SPREAD + i] = spread if far_off else w[SPREAD + i]
+        for _ in range(halley_steps):
+            for i in range(count):
+                ratio, half = w[GAP + i] / w[SPREAD + i], 0.5 * w[SPREAD + i]
+                near, far = abs(half - ratio), half + ratio
+                w[NEARER + i] = scaled_tail(near if near < FARTHEST else FARTHEST)
+                w[FARTHER + i] = scaled_tail(far if far < FARTHEST else FARTHEST)
+            for i in range(count):
+                spread, inflection, gap = w[SPREAD + i], w[INFLECTION + i], w[GAP + i]
+                ratio = gap / spread
+                near = 0.5 * spread - ratio
+                lower = spread < inflection
+                part = w[NEARER + i] - w[FARTHER + i] if lower else w[NEARER + i] + w[FARTHER + i]
+                slope = DENSITY / part
+                slope = slope if lower else -slope
+                newton = (w[LOG_WANTED + i] - (log64(part) - 0.5 * (near * near))) / slope
+                bend = -near * (0.5 + ratio / spread) - slope
+                divisor = 1.0 + 0.5 * bend * newton
+                moved = spread + newton / (divisor if divisor > 0.25 else 0.25)
+                least = 0.25 * spread if lower else inflection
+                most = inflection if lower else 4.0 * spread
+                moved = moved if moved > least else least
+                w[SPREAD + i] = moved if moved < most else most
+        for _ in range(newton_steps):
+            for i in range(count):
+                spread = w[SPREAD + i]
+                ratio, half = w[GAP + i] / spread, 0.5 * spread
+                near, far = abs(half - ratio), half + ratio
+                near = near if near < FARTHEST else FARTHEST
+                w[AREA + i] = 0.0
+                w[DISTANCE + i] = scaled_bell(near) * UNSCALE
+                w[NEARER + i] = scaled_tail(near)
+                w[FARTHER + i] = scaled_tail(far if far < FARTHEST else FARTHEST)
+            for k in range(len(POINTS)):
+                point, weight = POINTS[k], WEIGHTS[k]
+                for i in range(count):
+                    spread = w[SPREAD + i]
+                    t = w[GAP + i] / spread + 0.5 * (spread if spread < 1.0 else 1.0) * point
+                    w[AREA + i] += weight * tail_slope(t if t < FARTHEST else FARTHEST)
+            for i in range(count):
+                spread, bell = w[SPREAD + i], w[DISTANCE + i]
+                near_tail, far_tail = w[NEARER + i], w[FARTHER + i]
+                beyond = 0.5 * spread > w[GAP + i] / spread
+                level = 1.0 - bell * (near_tail + far_tail) if beyond else bell * (near_tail - far_tail)
+                level = 0.5 * spread * bell * w[AREA + i] if spread <= 1.0 else level
+                moved = spread + (w[WANTED + i] - level) / (DENSITY * bell)
+                moved = moved if moved > 0.5 * spread else 0.5 * spread
+                w[SPREAD + i] = moved if moved < 2.0 * spread else 2.0 * spread
+        for i in range(count):
+            volatility[start + i] = w[SPREAD + i] * w[PER_ROOT + i] if w[STATUS + i] == OK else np.nan
+        for i in range(count):
+            status[start + i] = np.uint8(w[STATUS + i])

@@ -21,6 +21,12 @@ MOST_RATE = 100.0  # |rate| * maturity and |dividend| * maturity; e^-100 is 4e-4
 
 Number = float | None
 
+# What is said of each implied volatility, as in vanilla_options.cu.
+OK, BELOW, ABOVE, NO_VEGA, UNKNOWN = range(5)
+# Steps of an implied volatility: after three a guess is good to 1e-12, and the others have what rounding left.
+HALLEY_STEPS = 3
+NEWTON_STEPS = 2
+
 
 class _Contract(Params):
     """One number for all options, or None where each option has its own in the input of the same name."""
@@ -55,11 +61,19 @@ class BlackScholes(_Contract):
         return (1.0, 1.0) if self.per == "unit" else (0.01, 1 / 365)
 
 
+class ImpliedVolatility(_Contract):
+    model: Literal["black_scholes_merton", "black76"] = Field(
+        default="black_scholes_merton",
+        description="black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.",
+    )
+    price: Number = Field(default=None, ge=-MOST, le=MOST, description="price of all options")
+
+
 def quantities(params: _Contract) -> tuple[str, ...]:
     """The names of an option's numbers under a model, in the order of the loops and kernels."""
     of_spot = params.model == "black_scholes_merton"  # type: ignore[attr-defined]
     underlying = ("spot", "strike", "rate", "dividend") if of_spot else ("forward", "strike", "rate")
-    return (*underlying, "volatility", "maturity")
+    return (*underlying, "price" if isinstance(params, ImpliedVolatility) else "volatility", "maturity")
 
 
 def shape_of(inputs: Mapping[str, Any]) -> tuple[int, ...]:
@@ -104,7 +118,7 @@ def _unequal(inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
 
 def _out_of_range(params: Any) -> Iterator[Problem]:
     """The numbers in params that would make every answer NaN."""
-    signed = {"rate", "dividend"} | ({"forward", "strike"} if params.model == "bachelier" else set())
+    signed = {"rate", "dividend", "price"} | ({"forward", "strike"} if params.model == "bachelier" else set())
     for name in quantities(params):
         number = getattr(params, name)
         if number is not None and name not in signed and not (number == 0.0 or number >= LEAST):
@@ -157,6 +171,7 @@ _CONTRACT = (
 _VOLATILITY = _input(
     "volatility", "per square root of a year: 0.2 is 20 %; in bachelier in the currency of the price, such as 1.5"
 )
+_PRICE = _input("price", "price of the option today")
 _IS_CALL = Input(
     "is_call",
     "1 for a call, 0 for a put, of the shape of the other arrays; not beside option",
@@ -201,4 +216,33 @@ BLACK_SCHOLES = Operation(
     compile_seconds=3.0,
 )
 
-OPERATIONS = (BLACK_SCHOLES,)
+IMPLIED_VOLATILITY = Operation(
+    name="implied_volatility",
+    summary="Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76.",
+    package="warpdesk_server.kernels.vanilla_options",
+    params=ImpliedVolatility,
+    inputs=(*_CONTRACT, _PRICE, _IS_CALL),
+    outputs=(
+        Output("volatility", f"per square root of a year, NaN where status is not 0; {_SHAPE}"),
+        Output(
+            "status",
+            "uint8, of the same shape. 0: found. 1: the price is below the intrinsic value. 2: it is at or above the "
+            "most that any volatility gives. 3: it says nothing of volatility, as without time value. 4: a number is "
+            "NaN or out of range.",
+        ),
+    ),
+    example=Example(
+        {"option": "call", "spot": 100.0, "rate": 0.05, "dividend": 0.02, "maturity": 0.5},
+        {
+            "strike": {"data": [80.0, 100.0, 120.0, 140.0], "dtype": "float64"},
+            "price": {"data": [21.618, 6.308, 0.604, 0.0], "dtype": "float64"},
+        },
+    ),
+    cost=cost(9, 2.5e-7),
+    grid=grid(9),
+    check=_check,
+    batching=Batching(steps=4e4),
+    compile_seconds=5.0,
+)
+
+OPERATIONS = (BLACK_SCHOLES, IMPLIED_VOLATILITY)

@@ -101,6 +101,20 @@ def test_a_job_may_be_cut_for_several_workers(client: Client) -> None:
         client.submit("bollinger", close=closes[0], period=5, shards=2)
 
 
+def test_an_input_may_be_one_number_for_all_where_the_operation_has_a_parameter_of_its_name(client: Client) -> None:
+    market = {"option": "call", "rate": 0.05, "dividend": 0, "maturity": np.float64(0.5)}
+    strikes, uploaded = np.array([90.0, 110.0]), client.upload(np.array([0.2, 0.3]))
+    book = client.black_scholes(spot=100.0, strike=strikes, volatility=uploaded, **market)
+    other = client.black_scholes(spot=[100.0, 100.0], strike=strikes, volatility=uploaded, **market)
+    assert book.price.shape == (2,)
+    assert book.price.tobytes() == other.price.tobytes()
+    implied = client.implied_volatility(spot=100.0, strike=strikes, price=book.price, **market)
+    assert implied.volatility == pytest.approx([0.2, 0.3], rel=1e-13)
+    assert implied.status.tolist() == [0, 0]
+    with pytest.raises(RequestRefused, match="black_scholes_merton needs strike: one number in params or an array"):
+        client.black_scholes(spot=100.0, volatility=0.2, **market)
+
+
 def test_an_expression_is_a_method_too(client: Client) -> None:
     close = sp500().close[:60]
     result = client.expression(**ta.expression(fast=ta.ema(ta.close, 5)), close=close)

@@ -20,7 +20,7 @@ from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
-from tests.kernels.vanilla_options.cases import MODELS, book
+from tests.kernels.vanilla_options.cases import MODELS, book, quotes
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
@@ -269,6 +269,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "black_scholes": _black_scholes,
     "covariance": _covariance,
     "risk_parity": _risk_parity,
+    "implied_volatility": lambda random: _one_for_all(random, quotes(int(random.integers(48, 160)))),
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,

@@ -8,7 +8,7 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.device.normal_tail import normal_cdf
+from warpdesk_server.kernels.device.normal_tail import normal_cdf, tail_slope
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.source import Source
 
@@ -17,16 +17,22 @@ _SOURCE = Source(Path(__file__).with_name("normal_tail.cu"))
 
 
 @njit
-def _each(x, out):  # type: ignore[no-untyped-def]
+def _each(x, cdf, slope):  # type: ignore[no-untyped-def]
+    """Both functions in one compilation."""
     for i in range(len(x)):
-        out[i] = normal_cdf(x[i])
+        cdf[i] = normal_cdf(x[i])
+        slope[i] = tail_slope(min(abs(x[i]) - 0.5, 39.0))
+
+
+def evaluate(x: object) -> tuple[Array, Array]:
+    numbers = np.asarray(x, float)
+    out = np.empty_like(numbers), np.empty_like(numbers)
+    _each(numbers, *out)
+    return out
 
 
 def cdf(x: object) -> Array:
-    numbers = np.asarray(x, float)
-    out = np.empty_like(numbers)
-    _each(numbers, out)
-    return out
+    return evaluate(x)[0]
 
 
 def some() -> Array:
@@ -74,8 +80,18 @@ def test_both_sides_add_up_to_one() -> None:
     assert np.abs(cdf(x) + cdf(-x) - 1).max() <= 2.0**-53
 
 
-def test_the_twin_has_the_same_bytes(device: Device) -> None:
+def test_the_slope_of_the_scaled_tail_is_within_2e_15_of_itself() -> None:
+    x = np.concatenate([some(), np.linspace(0, 39, 500)])
+    with mpmath.workdps(50):
+        for one, got in zip(x, evaluate(x)[1], strict=True):
+            t = mpmath.mpf(min(abs(float(one)) - 0.5, 39.0))
+            slope = 1 / mpmath.sqrt(2 * mpmath.pi) - t * mpmath.exp(t * t / 2) * mpmath.erfc(t / mpmath.sqrt(2)) / 2
+            assert abs(mpmath.mpf(float(got)) / slope - 1) < 2e-15, t
+
+
+def test_the_twins_have_the_same_bytes(device: Device) -> None:
     x = np.concatenate([some(), [np.inf, -np.inf, 0.0, -0.0, 39.0, -39.0]])
-    out = device.empty(x.size, np.float64)
-    device.kernel(_SOURCE, "cdf")((2,), (256,), (np.uint32(x.size), device.to_device(x), out))
-    assert device.to_host(out).tobytes() == cdf(x).tobytes()
+    out = [device.empty(x.size, np.float64) for _ in range(2)]
+    device.kernel(_SOURCE, "evaluate")((2,), (256,), (np.uint32(x.size), device.to_device(x), *out))
+    for expected, got in zip(evaluate(x), out, strict=True):
+        assert device.to_host(got).tobytes() == expected.tobytes()

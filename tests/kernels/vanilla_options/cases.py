@@ -1,6 +1,7 @@
 """Requests whose answers must be the same bytes on the CPU, under emulation and on a GPU."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,26 @@ def odd(model: str = "black_scholes_merton") -> Arrays:
     return found
 
 
+def quotes(count: int, model: str = "black_scholes_merton") -> Arrays:
+    """Prices of options of the money to far out of it, some of them impossible; with is_call."""
+    random = np.random.default_rng([7, count])
+    found = book(count, model)
+    inner = np.where(found["is_call"] > 0, 1, -1) * (next(iter(found.values())) - found["strike"])
+    found["price"] = np.maximum(inner, 0) * random.choice([1.0, 0.9], count, p=[0.9, 0.1])
+    found["price"] += np.exp(random.uniform(-20, 4.8, count))
+    found["price"][::9] = np.exp(random.uniform(-110, -20, len(found["price"][::9])))
+    del found["volatility"]
+    return found
+
+
+def odd_quotes(model: str = "black_scholes_merton") -> Arrays:
+    """Combinations of odd numbers, prices among them."""
+    found = odd(model)
+    prices = np.array([0.0, -0.0, 1e-50, 1e-300, 1e50, 1e60, -1.0, np.nan, 1.0, 50.0, 100.0])
+    found["price"] = np.random.default_rng(3).choice(prices, found.pop("volatility").size)
+    return found
+
+
 def _case(operation: str, params: dict[str, Any], make: Callable[[], Arrays], name: str, small: bool = True) -> Case:
     return Case(operation, params, make, small=small, name=f"{operation}-{name}")
 
@@ -67,6 +88,8 @@ def strikes(count: int) -> Arrays:
 
 
 _ONE = {"option": "put", "spot": 100.0, "rate": 0.03, "dividend": 0.01, "volatility": 0.2, "maturity": 0.7}
+
+_QUOTED = {name: number for name, number in _ONE.items() if name != "volatility"}
 
 CASES: tuple[Case, ...] = (
     *(
@@ -82,5 +105,12 @@ CASES: tuple[Case, ...] = (
         for count in (1, 31, 33, 129)
     ),
     _case("black_scholes", {**_ONE, "strike": 90.0}, dict, "one"),
+    *(
+        _case("implied_volatility", {"model": model}, lambda model=model, make=make: make(model), f"{model}-{name}")  # type: ignore[misc]
+        for model in MODELS[:2]
+        for name, make in (("1025", partial(quotes, 1025)), ("odd", odd_quotes))
+    ),
+    _case("implied_volatility", {**_QUOTED, "price": 3.0}, lambda: strikes(129), "129"),
+    _case("implied_volatility", {**_QUOTED, "price": 3.0, "strike": 90.0}, dict, "one"),
     _case("black_scholes", {}, lambda: {name: a.reshape(5, 7, 3) for name, a in book(105).items()}, "5x7x3"),
 )
