@@ -1,8 +1,8 @@
 """The normal distribution function against mpmath in 50 digits and published values, and its twin bit for bit."""
 
 from pathlib import Path
+from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 from numba import njit
@@ -42,12 +42,16 @@ def some() -> Array:
     )
 
 
-def exact(x: Array) -> list[mpmath.mpf]:
+def exact(x: Array) -> list[Any]:
+    import mpmath
+
     with mpmath.workdps(50):
         return [mpmath.erfc(-mpmath.mpf(float(one)) / mpmath.sqrt(2)) / 2 for one in x]
 
 
 def test_it_is_within_7e_16_of_itself_and_below_the_normal_numbers_to_a_unit_besides() -> None:
+    import mpmath
+
     x = some()
     for one, probability, got in zip(x, exact(x), cdf(x), strict=True):
         unit = 0 if probability >= mpmath.mpf(2) ** -1022 else mpmath.mpf(2) ** -1074
@@ -81,6 +85,8 @@ def test_both_sides_add_up_to_one() -> None:
 
 
 def test_the_slope_of_the_scaled_tail_is_within_2e_15_of_itself() -> None:
+    import mpmath
+
     x = np.concatenate([some(), np.linspace(0, 39, 500)])
     with mpmath.workdps(50):
         for one, got in zip(x, evaluate(x)[1], strict=True):
