@@ -181,6 +181,37 @@ def root(_typing, lanes):  # type: ignore[no-untyped-def]
     return lanes(lanes), code
 
 
+def _exponent_bits(builder: Any, lanes: Any) -> Any:
+    whole = ir.VectorType(ir.IntType(64), LANES)
+    shifted = builder.lshr(builder.bitcast(lanes, whole), ir.Constant(whole, [52] * LANES))
+    return builder.and_(shifted, ir.Constant(whole, [0x7FF] * LANES))
+
+
+@intrinsic
+def exponent(_typing, lanes):  # type: ignore[no-untyped-def]
+    """The exponents of eight lanes of float64 in a loop over systems, as numbers: e of m 2^e, 1 <= m < 2, for normal
+    numbers."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        bits = _exponent_bits(builder, args[0])
+        number = builder.or_(bits, ir.Constant(bits.type, [0x433 << 52] * LANES))  # 2^52 + the exponent's bits
+        return builder.fsub(builder.bitcast(number, args[0].type), ir.Constant(args[0].type, [2.0**52 + 1023] * LANES))
+
+    return lanes(lanes), code
+
+
+@intrinsic
+def unscale(_typing, lanes):  # type: ignore[no-untyped-def]
+    """The powers 2^-e of eight lanes of float64 in a loop over systems, where e is `exponent`, below 1023."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        bits = _exponent_bits(builder, args[0])
+        inverse = builder.sub(ir.Constant(bits.type, [2046] * LANES), bits)
+        return builder.bitcast(builder.shl(inverse, ir.Constant(bits.type, [52] * LANES)), args[0].type)
+
+    return lanes(lanes), code
+
+
 def _lane(which: int) -> Any:
     @intrinsic
     def lane(_typing, lanes):  # type: ignore[no-untyped-def]
