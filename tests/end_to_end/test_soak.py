@@ -73,6 +73,7 @@ def requests() -> tuple[Request, ...]:
         *(documented(name) for name in ("cross_rank", "cross_zscore", "winsorise", "neutralise")),
         *(documented(name) for name in ("covariance", "risk_parity")),
         *(documented(name) for name in ("black_scholes", "implied_volatility")),
+        *(documented(name) for name in ("tridiagonal_solve", "tridiagonal_inverse_diagonal")),
         ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
         option(steps=1, paths=20_000),
         option(steps=12, paths=20_000),

@@ -21,6 +21,7 @@ from tests.kernels.parity import Case, assert_same
 from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
 from tests.kernels.vanilla_options.cases import MODELS, book, quotes
+from tests.kernels.tridiagonal.cases import systems
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
@@ -45,6 +46,7 @@ SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.secure_aggregation": ("CHUNK", (64, 200)),
     "warpdesk_server.kernels.shamir": ("CHUNK", (1_024, 4_096)),
     "warpdesk_server.kernels.vanilla_options": ("CHUNK", (16, 40)),
+    "warpdesk_server.kernels.tridiagonal": ("CHUNK", (40, 150)),
     "warpdesk_server.kernels.vector": ("CHUNK", (64, 256, 1_000)),
 }
 
@@ -250,6 +252,15 @@ def _covariance(random: Random) -> dict[str, Any]:
 def _risk_parity(random: Random) -> dict[str, Any]:
     assets = int(random.integers(2, 13))
     return {"covariance": matrices(int(random.integers(3, 13)), assets), "budgets": random.uniform(0.5, 2, assets)}
+def _tridiagonal(random: Random, rhs: bool = False) -> dict[str, Any]:
+    count, rows, parts = int(random.integers(3, 40)), int(random.integers(1, 12)), int(random.integers(1, 3))
+    seed, real = int(random.integers(99)), str(random.choice(["float64", "float32"]))
+    found = systems(count, rows, real, parts, parts, seed=seed)
+    return {"shift": 0.25, "shift_imaginary": float(random.integers(2)), **(found if rhs else _matrix(found))}
+
+
+def _matrix(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: array for name, array in found.items() if name != "rhs"}
 
 
 # Parameters, inputs, seed and key of a random request, by name.
@@ -270,6 +281,8 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "covariance": _covariance,
     "risk_parity": _risk_parity,
     "implied_volatility": lambda random: _one_for_all(random, quotes(int(random.integers(48, 160)))),
+    "tridiagonal_solve": lambda random: _tridiagonal(random, rhs=True),
+    "tridiagonal_inverse_diagonal": _tridiagonal,
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,

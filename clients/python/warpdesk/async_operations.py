@@ -117,6 +117,8 @@ from warpdesk.operations import (
     T3Result,
     TemaResult,
     ThresholdResult,
+    TridiagonalInverseDiagonalResult,
+    TridiagonalSolveResult,
     TrimaResult,
     TrixResult,
     TrueRangeResult,
@@ -2112,6 +2114,41 @@ class AsyncOperations(ABC):
         Arguments are those of `Client.shamir_reconstruct`."""
         fields = given(shares=shares, field=field, threshold=threshold, x=x, scale=scale, correct=correct)
         return typed(ShamirReconstructResult, await self.run("shamir_reconstruct", params=fields, **options))
+
+    async def tridiagonal_solve(
+        self,
+        lower: Numbers,
+        diagonal: Numbers,
+        upper: Numbers,
+        rhs: Numbers,
+        *,
+        shift: float = 0.0,
+        shift_imaginary: float = 0.0,
+        **options: Unpack[RunOptions],
+    ) -> TridiagonalSolveResult:
+        """Solve tridiagonal systems (T - z I) x = b, real or complex, with log-determinant, residual and backward
+        error. Arguments are those of `Client.tridiagonal_solve`."""
+        fields = given(
+            lower=lower, diagonal=diagonal, upper=upper, rhs=rhs, shift=shift, shift_imaginary=shift_imaginary
+        )
+        return typed(TridiagonalSolveResult, await self.run("tridiagonal_solve", params=fields, **options))
+
+    async def tridiagonal_inverse_diagonal(
+        self,
+        lower: Numbers,
+        diagonal: Numbers,
+        upper: Numbers,
+        *,
+        shift: float = 0.0,
+        shift_imaginary: float = 0.0,
+        **options: Unpack[RunOptions],
+    ) -> TridiagonalInverseDiagonalResult:
+        """Diagonal of the inverse of tridiagonal matrices T - z I, real or complex, with log-determinant and error
+        bound. Arguments are those of `Client.tridiagonal_inverse_diagonal`."""
+        fields = given(lower=lower, diagonal=diagonal, upper=upper, shift=shift, shift_imaginary=shift_imaginary)
+        return typed(
+            TridiagonalInverseDiagonalResult, await self.run("tridiagonal_inverse_diagonal", params=fields, **options)
+        )
 
     async def add(self, x: Numbers, y: Numbers, **options: Unpack[RunOptions]) -> AddResult:
         """Add two arrays. Arguments are those of `Client.add`."""

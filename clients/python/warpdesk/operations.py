@@ -838,6 +838,33 @@ class ShamirReconstructResult(Result):
     statement: Any
 
 
+class TridiagonalSolveResult(Result):
+    """The result of `tridiagonal_solve`."""
+
+    solution: AnyArray
+    log_determinant: AnyArray
+    sign: AnyArray
+    smallest_pivot: AnyArray
+    dominant: AnyArray
+    residual: AnyArray
+    backward_error: AnyArray
+    status: AnyArray
+    row: AnyArray
+
+
+class TridiagonalInverseDiagonalResult(Result):
+    """The result of `tridiagonal_inverse_diagonal`."""
+
+    inverse_diagonal: AnyArray
+    log_determinant: AnyArray
+    sign: AnyArray
+    smallest_pivot: AnyArray
+    dominant: AnyArray
+    error_bound: AnyArray
+    status: AnyArray
+    row: AnyArray
+
+
 class AddResult(Result):
     """The result of `add`."""
 
@@ -4355,6 +4382,88 @@ class Operations(ABC):
         """
         fields = given(shares=shares, field=field, threshold=threshold, x=x, scale=scale, correct=correct)
         return typed(ShamirReconstructResult, self.run("shamir_reconstruct", params=fields, **options))
+
+    def tridiagonal_solve(
+        self,
+        lower: Numbers,
+        diagonal: Numbers,
+        upper: Numbers,
+        rhs: Numbers,
+        *,
+        shift: float = 0.0,
+        shift_imaginary: float = 0.0,
+        **options: Unpack[RunOptions],
+    ) -> TridiagonalSolveResult:
+        """Solve tridiagonal systems (T - z I) x = b, real or complex, with log-determinant, residual and backward
+        error.
+
+        Args:
+            lower: the numbers below the diagonal, from the second row on, shape (rows - 1) or (systems, rows - 1);
+                complex: a last axis of two besides
+            diagonal: the diagonal, shape (rows) or (systems, rows); complex: a last axis of two besides
+            upper: the numbers above the diagonal, up to the last row but one, shape (rows - 1) or (systems, rows - 1);
+                complex: a last axis of two besides
+            rhs: the right-hand side, of the shape of diagonal, real or complex; all inputs have one dtype
+            shift: z of T - z I, subtracted from the diagonal: its real part
+            shift_imaginary: the imaginary part of z; if it is not 0, answers are complex
+
+        Returns:
+            solution: x, of the shape of rhs, complex where rhs, the matrix or z is; of the inputs' dtype
+            log_determinant: ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one
+            sign: det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)
+            smallest_pivot: the smallest |u| / |d| of each system: near 1 is safe, near 0 loses digits; float64
+            dominant: 1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8
+            residual: the largest |b - (T - z I) x| of a row, before x is rounded to its dtype; float64
+            backward_error: residual / (|T - z I| |x| + |b|) in the maximum norm; above 1e-12 the system is computed
+                again in twice the precision, and is not certified if that does not help; float64
+            status: of each system: 0 certified, 1 certified after a repetition in twice the precision, 2 a pivot was
+                refused, 3 an input is not finite, 4 not certified. From 2 on its answers are NaN; uint8
+            row: the row that a status of 2 or 3 is about, counted from 0, else -1; int64
+        """
+        fields = given(
+            lower=lower, diagonal=diagonal, upper=upper, rhs=rhs, shift=shift, shift_imaginary=shift_imaginary
+        )
+        return typed(TridiagonalSolveResult, self.run("tridiagonal_solve", params=fields, **options))
+
+    def tridiagonal_inverse_diagonal(
+        self,
+        lower: Numbers,
+        diagonal: Numbers,
+        upper: Numbers,
+        *,
+        shift: float = 0.0,
+        shift_imaginary: float = 0.0,
+        **options: Unpack[RunOptions],
+    ) -> TridiagonalInverseDiagonalResult:
+        """Diagonal of the inverse of tridiagonal matrices T - z I, real or complex, with log-determinant and error
+        bound.
+
+        Args:
+            lower: the numbers below the diagonal, from the second row on, shape (rows - 1) or (systems, rows - 1);
+                complex: a last axis of two besides
+            diagonal: the diagonal, shape (rows) or (systems, rows); complex: a last axis of two besides
+            upper: the numbers above the diagonal, up to the last row but one, shape (rows - 1) or (systems, rows - 1);
+                complex: a last axis of two besides
+            shift: z of T - z I, subtracted from the diagonal: its real part
+            shift_imaginary: the imaginary part of z; if it is not 0, answers are complex
+
+        Returns:
+            inverse_diagonal: of the shape and dtype of diagonal, complex where the matrix or z is
+            log_determinant: ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one
+            sign: det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)
+            smallest_pivot: the smallest |u| / |d| of each system: near 1 is safe, near 0 loses digits; float64
+            dominant: 1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8
+            error_bound: a bound of the relative error of each number, to first order, before it is rounded to its
+                dtype; above 1e-09 the system is computed again in twice the precision, and is not certified if that
+                does not help; float64
+            status: of each system: 0 certified, 1 certified after a repetition in twice the precision, 2 a pivot was
+                refused, 3 an input is not finite, 4 not certified. From 2 on its answers are NaN; uint8
+            row: the row that a status of 2 or 3 is about, counted from 0, else -1; int64
+        """
+        fields = given(lower=lower, diagonal=diagonal, upper=upper, shift=shift, shift_imaginary=shift_imaginary)
+        return typed(
+            TridiagonalInverseDiagonalResult, self.run("tridiagonal_inverse_diagonal", params=fields, **options)
+        )
 
     def add(self, x: Numbers, y: Numbers, **options: Unpack[RunOptions]) -> AddResult:
         """Add two arrays.

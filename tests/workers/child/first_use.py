@@ -36,6 +36,7 @@ FAMILIES = (
     "secure_aggregation",
     "shamir",
     "vanilla_options",
+    "tridiagonal",
     "vector",
 )
 
