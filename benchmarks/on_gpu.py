@@ -109,6 +109,13 @@ def masked_sum(device: Device, rates: Rates, dim: int, goal: Goal, rows: int = 1
     return _judged(goal, row)
 
 
+def library_time(case: Case, device: Device, call: Callable[[], object], by: str) -> Row:
+    """The row of a GPU library that does the same on arrays that lie on the device."""
+    library: Any = device
+    taken = [_seconds(device, lambda: library.library(call), 1) for _ in range(min(case.repeats, 9))]
+    return Row(case.operation, case.label, "gpu", "kernel", by, Timing.of(taken), note="events: the call")
+
+
 def against_library(row: Row, library: Row, goal: float | None) -> Row:
     """The row of our product with the part of cuBLAS's rate in it."""
     part = library.time.median / row.time.median

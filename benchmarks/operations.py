@@ -29,6 +29,7 @@ from warpdesk_server.benchmarks import (
     secure_aggregation,
     shamir,
     vanilla_options,
+    tridiagonal,
     vector,
 )
 from warpdesk_server.benchmarks.cases import Case, Sizes, version
@@ -54,6 +55,7 @@ _ALL: tuple[Case, ...] = (
     *federated_average.CASES,
     *shamir.CASES,
     *vanilla_options.CASES,
+    *tridiagonal.CASES,
     *vector.CASES,
 )
 CASES = tuple(replace(case, repeats=3) if case.sizes == "small" else case for case in _ALL)
@@ -138,6 +140,8 @@ def _case_on_gpu(case: Case, device: Device, rates: on_gpu.Rates, out: Run) -> l
             return []
         return on_gpu.measure(case, device, rates, inputs, library=True)
     rows = on_gpu.measure(case, device, rates, inputs)
+    if case.operation == "tridiagonal_solve" and (solve := tridiagonal.cusparse(device, inputs)) is not None:
+        rows.append(on_gpu.library_time(case, device, solve, "cuSPARSE gtsv2StridedBatch"))
     if case.multiplied and case.sizes != "full":  # the full sizes have a case of the library's
         library = replace(case, params={"algorithm": "library"}, label=case.label.replace("kernel", "library"))
         if (reason := _no_library(library, device, inputs)) is not None:
