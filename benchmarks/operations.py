@@ -39,6 +39,7 @@ from warpdesk_server.benchmarks.on_cpu import measure as measure_on_cpu
 from warpdesk_server.benchmarks.report import environment, print_table
 from warpdesk_server.benchmarks.rows import Row, document, shown, write_csv
 from warpdesk_server.kernels import install
+from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.faults import NoDevice
 
@@ -122,6 +123,9 @@ def run_on_gpu(cases: Sequence[Case], device: Device, out: Run, deadline: float 
     for case in cases:
         if time.monotonic() > deadline:
             out.left_out[f"{case.operation}, {case.label} on the GPU"] = "no time was left"
+            continue
+        if find_spec(f"{OPERATIONS[case.operation].package}.gpu") is None:
+            out.left_out[f"{case.operation}, {case.label} on the GPU"] = "it has no GPU implementation"
             continue
         _tell(case, "gpu")
         out.rows += _case_on_gpu(case, device, rates, out)

@@ -42,50 +42,88 @@ def _riskfolio_parity(inputs: Inputs) -> Call:
     return lambda: portfolio.rp_optimization(model="Classic", rm="MV", hist=True)
 
 
-def _cases(sizes: Sizes, assets: int, time: int, few: int) -> list[Case]:
-    shape = f"{measured(assets)} x {measured(time)}"
-    products = assets**2 * time
+def _frontier(assets: int) -> Inputs:
+    means = random(assets).normal(0.08, 0.05, assets)
+    return {"means": means, "covariance": matrix(assets), "lower": np.array([-0.1]), "upper": np.array([0.1])}
+
+
+def _clarabel_point(inputs: Inputs) -> Call:
+    """One point of the frontier, scaled to a mean variance of 1."""
+    clarabel, sparse = module("clarabel"), module("scipy.sparse")
+    covariance, means = inputs["covariance"], inputs["means"]
+    assets = len(means)
+    scale = assets / np.trace(covariance)
+    quadratic = sparse.csc_matrix(np.triu(covariance * scale))
+    identity = sparse.identity(assets)
+    constraints = sparse.csc_matrix(sparse.vstack([np.ones((1, assets)), identity, -identity]))
+    limits = np.concatenate([[1.0], np.full(assets, 0.1), np.full(assets, 0.1)])
+    cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * assets)]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+
+    def call() -> object:
+        tolerance = 0.1 * scale
+        return clarabel.DefaultSolver(quadratic, -tolerance * means, constraints, limits, cones, settings).solve()
+
+    return call
+
+
+def _pypfopt_hrp(inputs: Inputs) -> Call:
+    module_of, table = module("pypfopt"), module("pandas").DataFrame(inputs["covariance"])
+    return lambda: module_of.HRPOpt(cov_matrix=table).optimize()
+
+
+def _covariances(sizes: Sizes, assets: int, time: int) -> list[Case]:
+    def case(method: str, label: str, *peers: Peer) -> Case:
+        return Case(
+            "covariance",
+            f"{label}, {measured(assets)} x {measured(time)}",
+            {"method": method},
+            lambda: {"returns": returns(assets, time)},
+            sizes,
+            peers if sizes != "large" else (),
+            moved=8 * (assets * time + 2 * assets**2),
+            multiplied=assets**2 * time,
+            repeats=5,
+        )
+
+    shrinkage = Peer("PyPortfolioOpt", "pyportfolioopt", _pypfopt_shrinkage, threads="all")
+    half = "half of the products, as ours"
     return [
-        Case(
-            "covariance",
-            f"sample, {shape}",
-            {},
-            lambda: {"returns": returns(assets, time)},
+        case("sample", "sample", numpy_peer(_numpy_covariance, "NumPy cov", threads="all", note=half)),
+        case("ledoit_wolf", "Ledoit-Wolf", shrinkage),
+    ]
+
+
+def _weights(sizes: Sizes, assets: int, corners: int) -> list[Case]:
+    """`corners` is how many the frontier has: the peer computes one point of it."""
+
+    def case(operation: str, peer: Peer, least: float, make: Any = None, **params: Any) -> Case:
+        return Case(
+            operation,
+            f"{assets} assets",
+            params,
+            make or (lambda: {"covariance": matrix(assets)}),
             sizes,
-            (numpy_peer(_numpy_covariance, "NumPy cov", threads="all", note="half the products by a BLAS"),)
-            if sizes != "large"
-            else (),
-            moved=8 * (assets * time + 2 * assets**2),
-            multiplied=products,
+            (peer,),
+            Goal({peer.name: least}) if sizes == "full" else Goal(),
+            moved=8 * assets**2,
             repeats=5,
-        ),
-        Case(
-            "covariance",
-            f"Ledoit-Wolf, {shape}",
-            {"method": "ledoit_wolf"},
-            lambda: {"returns": returns(assets, time)},
-            sizes,
-            (Peer("PyPortfolioOpt", "pyportfolioopt", _pypfopt_shrinkage, threads="all"),) if sizes != "large" else (),
-            moved=8 * (assets * time + 2 * assets**2),
-            multiplied=products,
-            repeats=5,
-        ),
-        Case(
-            "risk_parity",
-            f"{few:,} assets",
-            {},
-            lambda: {"covariance": matrix(few)},
-            sizes,
-            (Peer("Riskfolio-Lib", "riskfolio-lib", _riskfolio_parity),) if sizes != "large" else (),
-            Goal({"Riskfolio-Lib": 20.0}) if sizes == "full" else Goal(),
-            moved=8 * few**2,
-            repeats=5,
-        ),
+        )
+
+    points = Peer("Clarabel", "clarabel", _clarabel_point, per=float(corners), note=f"a point, times {corners} corners")
+    return [
+        case("frontier", points, 100.0 if assets > 100 else 50.0, lambda: _frontier(assets)),
+        case("risk_parity", Peer("Riskfolio-Lib", "riskfolio-lib", _riskfolio_parity), 20.0),
+        case("hrp", Peer("PyPortfolioOpt", "pyportfolioopt", _pypfopt_hrp), 5.0, distance="of_correlations"),
     ]
 
 
 CASES: tuple[Case, ...] = (
-    *_cases("small", 20, 60, 20),
-    *_cases("full", 500, 1_250, 500),
-    *_cases("large", 4_000, 2_520, 500),
+    *_covariances("small", 20, 60),
+    *_weights("small", 20, 16),
+    *_covariances("full", 500, 1_250),
+    *_weights("full", 100, 109),
+    *_weights("full", 500, 523),
+    *_covariances("large", 4_000, 2_520),
 )

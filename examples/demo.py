@@ -214,6 +214,18 @@ def _portfolios(symbols: tuple[str, ...], returns: Array) -> list[Work]:
             {"covariance": covariance},
             lambda result: f"most of {symbols[int(np.argmax(result['weights']))]}, risk {result['risk'][0]:.1%} a year",
         ),
+        Work(
+            "frontier",
+            data,
+            {"means": 252.0 * returns.mean(axis=1), "covariance": covariance, "upper": np.array([0.5])},
+            lambda result: f"{len(result['corner_means'])} corners, least risk {result['risk']:.1%} a year",
+        ),
+        Work(
+            "hrp",
+            data,
+            {"covariance": covariance},
+            lambda result: f"most of {symbols[int(np.argmax(result['weights']))]}, risk {result['risk'][0]:.1%} a year",
+        ),
     ]
 
 

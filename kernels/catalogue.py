@@ -10,6 +10,7 @@ from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from warpdesk_server.kernels.monte_carlo.until import TASK as MONTE_CARLO_UNTIL
 from warpdesk_server.kernels.operation import Computation, Operation
+from warpdesk_server.kernels.portfolio.sequential.spec import OPERATIONS as SEQUENTIAL
 from warpdesk_server.kernels.portfolio.spec import OPERATIONS as PORTFOLIO
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
@@ -26,6 +27,7 @@ _ALL: tuple[Operation, ...] = (
     *CROSS_SECTION,
     *VANILLA_OPTIONS,
     *PORTFOLIO,
+    *SEQUENTIAL,
     MONTE_CARLO,
     DP_NOISE,
     SECURE_AGGREGATION,

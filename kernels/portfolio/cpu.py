@@ -148,7 +148,7 @@ def risk_parity_by(
         )
     weights, contributions, risk = np.empty_like(x), np.empty_like(x), np.empty(count)
     loops.weigh(x, marginal, weights, contributions, risk)
-    of_each = {
+    of_each: dict[str, Array] = {
         "weights": weights,
         "risk_contributions": contributions,
         "risk": risk[:, np.newaxis],

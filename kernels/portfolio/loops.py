@@ -135,13 +135,9 @@ def shrink(sample, centred, count):  # type: ignore[no-untyped-def]
     return weight
 
 
-@njit(cache=True, nogil=True)
-def eigenvalues(matrix, out):  # type: ignore[no-untyped-def]
-    """The eigenvalues of a symmetric matrix, ascending: Householder's tridiagonal form, then bisection.
-
-    Golub and Van Loan, Matrix Computations, 4th ed., 2013, sections 8.3.1 and 8.4.1. They are good to rounding of the
-    greatest one.
-    """
+@inner
+def _tridiagonal(matrix):  # type: ignore[no-untyped-def]
+    """The diagonal of a symmetric matrix's tridiagonal form and what is beside it, by Householder's reflections."""
     size = len(matrix)
     a = matrix.copy()
     diagonal, beside = np.empty(size), np.zeros(size)
@@ -179,28 +175,62 @@ def eigenvalues(matrix, out):  # type: ignore[no-untyped-def]
         diagonal[k] = a[k, k]
     if size > 1:
         beside[size - 2] = a[size - 2, size - 1]
-    reach = 0.0
-    for k in range(size):
-        reach = max(reach, abs(diagonal[k]) + abs(beside[k]) + (abs(beside[k - 1]) if k else 0.0))
+    return diagonal, beside
+
+
+@inner
+def _eigenvalue(diagonal, beside, index, low, high, reach):  # type: ignore[no-untyped-def]
+    """The eigenvalue with `index` smaller ones of a tridiagonal matrix, between low and high, by bisection."""
     least = 2.0**-1000 + reach * 2.0**-60
-    for index in range(size):
-        low, high = -reach if index == 0 else out[index - 1], reach
-        while True:
-            middle = 0.5 * (low + high)
-            if middle <= low or middle >= high or high - low <= reach * 2.0**-56:
-                break
-            # Sturm: as many eigenvalues lie below as there are negative pivots.
-            below, pivot = 0, 1.0
-            for k in range(size):
-                pivot = diagonal[k] - middle - (beside[k - 1] * beside[k - 1] / pivot if k else 0.0)
-                if abs(pivot) < least:
-                    pivot = -least
-                below += pivot < 0.0
-            if below > index:
-                high = middle
-            else:
-                low = middle
-        out[index] = 0.5 * (low + high)
+    while high - low > reach * 2.0**-56:
+        middle = 0.5 * (low + high)
+        if middle <= low or middle >= high:
+            break
+        # Sturm: as many eigenvalues lie below as there are negative pivots.
+        below, pivot = 0, 1.0
+        for k in range(len(diagonal)):
+            pivot = diagonal[k] - middle - (beside[k - 1] * beside[k - 1] / pivot if k else 0.0)
+            if abs(pivot) < least:
+                pivot = -least
+            below += pivot < 0.0
+        if below > index:
+            high = middle
+        else:
+            low = middle
+    return 0.5 * (low + high)
+
+
+@inner
+def _reach(diagonal, beside):  # type: ignore[no-untyped-def]
+    """The magnitude that no eigenvalue exceeds, by Gershgorin's circles."""
+    reach = 0.0
+    for k in range(len(diagonal)):
+        reach = max(reach, abs(diagonal[k]) + abs(beside[k]) + (abs(beside[k - 1]) if k else 0.0))
+    return reach
+
+
+@njit(cache=True, nogil=True)
+def eigenvalues(matrix, out):  # type: ignore[no-untyped-def]
+    """The eigenvalues of a symmetric matrix, ascending: Householder's tridiagonal form, then bisection.
+
+    Golub and Van Loan, Matrix Computations, 4th ed., 2013, sections 8.3.1 and 8.4.1. They are good to rounding of the
+    greatest one.
+    """
+    diagonal, beside = _tridiagonal(matrix)
+    reach = _reach(diagonal, beside)
+    low = -reach
+    for index in range(len(matrix)):
+        low = _eigenvalue(diagonal, beside, index, low, reach, reach)
+        out[index] = low
+
+
+@njit(cache=True, nogil=True)
+def extremes(matrix):  # type: ignore[no-untyped-def]
+    """The smallest and the greatest eigenvalue of a symmetric matrix."""
+    diagonal, beside = _tridiagonal(matrix)
+    reach = _reach(diagonal, beside)
+    smallest = _eigenvalue(diagonal, beside, 0, -reach, reach, reach)
+    return smallest, _eigenvalue(diagonal, beside, len(matrix) - 1, smallest, reach, reach)
 
 
 @njit(cache=True, nogil=True)

@@ -15,10 +15,17 @@ def families() -> list[str]:
     return sorted(path.parent.name for path in (ROOT / "kernels").glob("*/gpu.py"))
 
 
+def on_the_cpu_alone() -> list[str]:
+    """The families that have no code for the GPU, as folders of kernels."""
+    found = [path.parent for path in (ROOT / "kernels").rglob("cpu.py") if not path.with_name("gpu.py").exists()]
+    return sorted(path.relative_to(ROOT / "kernels").as_posix() for path in found)
+
+
 def cases(family: str) -> tuple[Case, ...]:
     if not (Path(__file__).parent / family / "cases.py").exists():
         return ()
-    found: tuple[Case, ...] = importlib.import_module(f"tests.kernels.{family}.cases").CASES
+    module = f"tests.kernels.{family.replace('/', '.')}.cases"
+    found: tuple[Case, ...] = importlib.import_module(module).CASES
     return found
 
 

@@ -54,9 +54,11 @@ from warpdesk.operations import (
     ForceIndexResult,
     ForecastOscillatorResult,
     FractalResult,
+    FrontierResult,
     GarmanKlassResult,
     HeikinAshiResult,
     HmaResult,
+    HrpResult,
     IchimokuResult,
     ImpliedVolatilityResult,
     IntradayMomentumResult,
@@ -1911,6 +1913,45 @@ class AsyncOperations(ABC):
             model=model,
         )
         return typed(ImpliedVolatilityResult, await self.run("implied_volatility", params=fields, **options))
+    async def frontier(
+        self,
+        means: Numbers,
+        covariance: Numbers,
+        *,
+        lower: Numbers | None = None,
+        upper: Numbers | None = None,
+        portfolio: Literal["minimum_variance", "maximum_sharpe", "target_mean", "target_risk"] = "minimum_variance",
+        target: float | None = None,
+        rf: float = 0.0,
+        periods_per_year: float = 1.0,
+        **options: Unpack[RunOptions],
+    ) -> FrontierResult:
+        """The efficient frontier with bounds, by the critical line: all corner portfolios, and one that is chosen.
+        Arguments are those of `Client.frontier`."""
+        fields = given(
+            means=means,
+            covariance=covariance,
+            lower=lower,
+            upper=upper,
+            portfolio=portfolio,
+            target=target,
+            rf=rf,
+            periods_per_year=periods_per_year,
+        )
+        return typed(FrontierResult, await self.run("frontier", params=fields, **options))
+
+    async def hrp(
+        self,
+        covariance: Numbers,
+        *,
+        distance: Literal["of_distances", "of_correlations"] = "of_distances",
+        linkage: Literal["single", "complete", "average"] = "single",
+        **options: Unpack[RunOptions],
+    ) -> HrpResult:
+        """Hierarchical risk parity: weights by halves of a tree of clusters, with no inverse of the covariance.
+        Arguments are those of `Client.hrp`."""
+        fields = given(covariance=covariance, distance=distance, linkage=linkage)
+        return typed(HrpResult, await self.run("hrp", params=fields, **options))
 
     async def monte_carlo(
         self,

@@ -753,6 +753,34 @@ class ImpliedVolatilityResult(Result):
 
     volatility: AnyArray
     status: AnyArray
+class FrontierResult(Result):
+    """The result of `frontier`."""
+
+    weights: AnyArray
+    bounds: AnyArray
+    risk_contributions: AnyArray
+    mean: Any
+    risk: Any
+    sharpe: Any
+    corner_weights: AnyArray
+    corner_means: AnyArray
+    corner_risks: AnyArray
+    corner_lambdas: AnyArray
+    steps: Any
+    violation: Any
+    ties: Any
+    smallest_eigenvalue: Any
+    condition_number: Any
+
+
+class HrpResult(Result):
+    """The result of `hrp`."""
+
+    weights: AnyArray
+    risk_contributions: AnyArray
+    risk: AnyArray
+    order: AnyArray
+    merges: AnyArray
 
 
 class MonteCarloResult(Result):
@@ -4019,6 +4047,88 @@ class Operations(ABC):
             model=model,
         )
         return typed(ImpliedVolatilityResult, self.run("implied_volatility", params=fields, **options))
+    def frontier(
+        self,
+        means: Numbers,
+        covariance: Numbers,
+        *,
+        lower: Numbers | None = None,
+        upper: Numbers | None = None,
+        portfolio: Literal["minimum_variance", "maximum_sharpe", "target_mean", "target_risk"] = "minimum_variance",
+        target: float | None = None,
+        rf: float = 0.0,
+        periods_per_year: float = 1.0,
+        **options: Unpack[RunOptions],
+    ) -> FrontierResult:
+        """The efficient frontier with bounds, by the critical line: all corner portfolios, and one that is chosen.
+
+        Args:
+            means: mean return of each asset, shape (assets)
+            covariance: symmetric covariance matrix of the returns, shape (assets, assets)
+            lower: lower bound of each asset's weight, shape (assets), or (1) for all; default 0
+            upper: upper bound of each asset's weight, shape (assets), or (1) for all; default 1
+            portfolio: which portfolio of the frontier the weights are of. maximum_sharpe: the greatest (mean - rf) /
+                risk. target_mean, target_risk: the one with the mean or risk `target`.
+            target: mean or risk of a target portfolio, per year
+            rf: risk-free return per year, of Sharpe ratios
+            periods_per_year: means and covariances are of a period: they are taken times this
+
+        Returns:
+            weights: of the chosen portfolio, with sum 1, shape (assets)
+            bounds: -1 for an asset at its lower bound, 1 at its upper one, 0 between, int8, shape (assets)
+            risk_contributions: each asset's part of the variance, with sum 1, shape (assets)
+            mean: of the chosen portfolio per year
+            risk: its standard deviation per year
+            sharpe: (mean - rf) / risk
+            corner_weights: the corner portfolios by falling mean, shape (corners, assets): every efficient portfolio
+                lies between two neighbours
+            corner_means: per year, shape (corners)
+            corner_risks: per year, shape (corners)
+            corner_lambdas: the least tolerance of risk of which the corner is the answer, shape (corners)
+            steps: of the critical line: assets that left or reached a bound
+            violation: of the conditions of optimality, the greatest, as a part of the mean variance
+            ties: groups of assets with equal means, which are broken by the index
+            smallest_eigenvalue: of the covariance per year
+            condition_number: the greatest eigenvalue over the smallest
+        """
+        fields = given(
+            means=means,
+            covariance=covariance,
+            lower=lower,
+            upper=upper,
+            portfolio=portfolio,
+            target=target,
+            rf=rf,
+            periods_per_year=periods_per_year,
+        )
+        return typed(FrontierResult, self.run("frontier", params=fields, **options))
+
+    def hrp(
+        self,
+        covariance: Numbers,
+        *,
+        distance: Literal["of_distances", "of_correlations"] = "of_distances",
+        linkage: Literal["single", "complete", "average"] = "single",
+        **options: Unpack[RunOptions],
+    ) -> HrpResult:
+        """Hierarchical risk parity: weights by halves of a tree of clusters, with no inverse of the covariance.
+
+        Args:
+            covariance: symmetric covariance matrix of simple returns, shape (assets, assets) or (batch, assets, assets)
+            distance: of_correlations: sqrt((1 - correlation) / 2) of two assets. of_distances: the Euclidean distance
+                of their rows of those distances, as in Lopez de Prado 2016.
+            linkage: distance of two clusters: of the nearest two assets, the farthest, or the mean
+
+        Returns:
+            weights: above 0, with sum 1, shape (assets) or (batch, assets)
+            risk_contributions: each asset's part of the variance, with sum 1, of the same shape
+            risk: standard deviation of the portfolio's return, shape (1) or (batch)
+            order: the assets from left to right under the tree, int32, of the weights' shape
+            merges: the tree in SciPy's form, shape (assets - 1, 4) or (batch, assets - 1, 4): two clusters, their
+                distance and how many assets they have; row r makes cluster assets + r
+        """
+        fields = given(covariance=covariance, distance=distance, linkage=linkage)
+        return typed(HrpResult, self.run("hrp", params=fields, **options))
 
     def monte_carlo(
         self,

@@ -33,6 +33,7 @@ FAMILIES = (
     "matmul",
     "monte_carlo",
     "portfolio",
+    "portfolio.sequential",
     "secure_aggregation",
     "shamir",
     "vanilla_options",

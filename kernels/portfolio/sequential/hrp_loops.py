@@ -1,0 +1,162 @@
+"""The compiled loops of hierarchical risk parity: distances, a tree of clusters, its leaves, and weights by halves."""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from warpdesk_server.kernels.cpu.compiled import inner
+
+SINGLE, COMPLETE, AVERAGE = range(3)
+
+
+@njit(cache=True, nogil=True)
+def distances(covariance, out):  # type: ignore[no-untyped-def]
+    """The distance sqrt((1 - correlation) / 2) of each pair of assets."""
+    size = len(covariance)
+    for i in range(size):
+        for j in range(size):
+            correlation = covariance[i, j] / math.sqrt(covariance[i, i] * covariance[j, j])
+            out[i, j] = 0.0 if i == j else math.sqrt(0.5 * max(0.0, 1.0 - max(-1.0, correlation)))
+
+
+@njit(cache=True, nogil=True)
+def distances_of_columns(given, out):  # type: ignore[no-untyped-def]
+    """The Euclidean distance of each pair of columns of a symmetric matrix."""
+    size = len(given)
+    for i in range(size):
+        row = out[i]
+        for j in range(i + 1, size):
+            row[j] = 0.0
+        for k in range(size):
+            own, others = given[k, i], given[k]
+            for j in range(i + 1, size):
+                difference = own - others[j]
+                row[j] += difference * difference
+        row[i] = 0.0
+        for j in range(i + 1, size):
+            row[j] = math.sqrt(row[j])
+            out[j, i] = row[j]
+
+
+@inner
+def _nearest(distance, there, i):  # type: ignore[no-untyped-def]
+    """The nearest cluster after the i-th that is still there, the first of equally near ones."""
+    best = -1
+    for j in range(i + 1, len(there)):
+        if there[j] and (best < 0 or distance[i, j] < distance[i, best]):
+            best = j
+    return best
+
+
+@njit(cache=True, nogil=True)
+def cluster(distance, linkage, merges):  # type: ignore[no-untyped-def]
+    """The tree of clusters by joining the nearest two, of equally near ones those with the first places.
+
+    A cluster has the place of its first asset. `distance` is overwritten. A row of `merges` has SciPy's form: the two
+    clusters, the smaller number first, their distance and how many assets they have; row r makes cluster assets + r.
+    """
+    size = len(distance)
+    there, counts = np.full(size, True), np.ones(size)
+    numbers, nearest = np.arange(size), np.empty(size, np.int64)
+    for i in range(size):
+        nearest[i] = _nearest(distance, there, i)
+    for merge in range(size - 1):
+        first = -1
+        for i in range(size):
+            if (
+                there[i]
+                and nearest[i] >= 0
+                and (first < 0 or distance[i, nearest[i]] < distance[first, nearest[first]])
+            ):
+                first = i
+        second = nearest[first]
+        own, other = counts[first], counts[second]
+        merges[merge, 0] = min(numbers[first], numbers[second])
+        merges[merge, 1] = max(numbers[first], numbers[second])
+        merges[merge, 2] = distance[first, second]
+        merges[merge, 3] = counts[first] = own + other
+        numbers[first] = size + merge
+        there[second] = False
+        for k in range(size):
+            if not there[k] or k == first:
+                continue
+            one, two = distance[first, k], distance[second, k]
+            if linkage == SINGLE:
+                new = min(one, two)
+            elif linkage == COMPLETE:
+                new = max(one, two)
+            else:
+                new = (own * one + other * two) / (own + other)
+            distance[first, k] = distance[k, first] = new
+        for k in range(size):
+            if not there[k]:
+                continue
+            if k == first or nearest[k] == first or nearest[k] == second:
+                nearest[k] = _nearest(distance, there, k)
+            elif k < first and (
+                distance[k, first] < distance[k, nearest[k]]
+                or (distance[k, first] == distance[k, nearest[k]] and first < nearest[k])
+            ):
+                nearest[k] = first
+
+
+@njit(cache=True, nogil=True)
+def leaves(merges, order):  # type: ignore[no-untyped-def]
+    """The assets from left to right under the tree, the cluster with the smaller number on the left."""
+    size = len(order)
+    stack = np.empty(size + 1, np.int64)
+    stack[0] = 2 * size - 2
+    depth, count = 1, 0
+    while depth > 0:
+        depth -= 1
+        node = stack[depth]
+        if node < size:
+            order[count] = node
+            count += 1
+        else:
+            stack[depth] = np.int64(merges[node - size, 1])
+            stack[depth + 1] = np.int64(merges[node - size, 0])
+            depth += 2
+
+
+@inner
+def _variance(covariance, order, begin, end, marginal):  # type: ignore[no-untyped-def]
+    """The variance of the assets at some places of the order, weighted by their inverse variances."""
+    total = 0.0
+    for a in range(begin, end):
+        marginal[a] = 0.0
+        total += 1.0 / covariance[order[a], order[a]]
+    for a in range(begin, end):
+        row = covariance[order[a]]
+        weight = 1.0 / row[order[a]] / total
+        for b in range(begin, end):
+            marginal[b] += weight * row[order[b]]
+    variance = 0.0
+    for a in range(begin, end):
+        variance += 1.0 / covariance[order[a], order[a]] / total * marginal[a]
+    return variance
+
+
+@njit(cache=True, nogil=True)
+def bisect(covariance, order, weights):  # type: ignore[no-untyped-def]
+    """The weights by halves: a part of the order is cut in the middle, its weight divided by inverse variances."""
+    size = len(order)
+    marginal = np.empty(size)
+    begins, ends = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
+    weights[:] = 1.0
+    begins[0], ends[0], depth = 0, size, 1
+    while depth > 0:
+        depth -= 1
+        begin, end = begins[depth], ends[depth]
+        if end - begin < 2:
+            continue
+        middle = begin + (end - begin) // 2
+        left = _variance(covariance, order, begin, middle, marginal)
+        right = _variance(covariance, order, middle, end, marginal)
+        part = right / (left + right) if left + right > 0.0 else 0.5
+        for a in range(begin, end):
+            weights[order[a]] *= part if a < middle else 1.0 - part
+        begins[depth], ends[depth] = middle, end
+        begins[depth + 1], ends[depth + 1] = begin, middle
+        depth += 2

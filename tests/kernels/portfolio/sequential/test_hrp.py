@@ -1,0 +1,114 @@
+"""The tree is SciPy's, and weights those of Lopez de Prado's algorithm written from its description."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import pdist, squareform
+
+from tests.kernels.parity import Case
+from tests.kernels.portfolio.cases import matrices, returns
+from warpdesk_server.kernels.problems import InvalidRequest
+
+Array = NDArray[Any]
+
+
+def run(covariance: Any, **params: Any) -> dict[str, Any]:
+    return Case("hrp", params, lambda: {"covariance": np.asarray(covariance, float)}).run()
+
+
+def tree(covariance: Array, distance: str, linkage: str) -> Array:
+    deviations = np.sqrt(np.diag(covariance))
+    plain = np.sqrt(np.clip((1 - covariance / np.outer(deviations, deviations)) / 2, 0, None))
+    np.fill_diagonal(plain, 0)
+    found: Array = hierarchy.linkage(pdist(plain) if distance == "of_distances" else squareform(plain), linkage)
+    return found
+
+
+def halves(covariance: Array, order: list[int]) -> Array:
+    """Lopez de Prado, "Building diversified portfolios that outperform out of sample", 2016, section 4.3."""
+    weights = np.ones(len(covariance))
+
+    def variance(part: list[int]) -> float:
+        some = covariance[np.ix_(part, part)]
+        w = 1 / np.diag(some)
+        w /= w.sum()
+        return float(w @ some @ w)
+
+    def divide(part: list[int]) -> None:
+        if len(part) < 2:
+            return
+        left, right = part[: len(part) // 2], part[len(part) // 2 :]
+        alpha = 1 - variance(left) / (variance(left) + variance(right))
+        weights[left] *= alpha
+        weights[right] *= 1 - alpha
+        divide(left)
+        divide(right)
+
+    divide(order)
+    return weights
+
+
+@pytest.mark.parametrize("distance", ["of_distances", "of_correlations"])
+@pytest.mark.parametrize("linkage", ["single", "complete", "average"])
+@pytest.mark.parametrize("assets", [2, 3, 31, 33, 120])
+def test_tree_order_and_weights_are_those_of_scipy_and_the_paper(assets: int, linkage: str, distance: str) -> None:
+    covariance = np.cov(returns(assets, 2 * assets + 5))
+    answer = run(covariance, linkage=linkage, distance=distance)
+    expected = tree(covariance, distance, linkage)
+    assert answer["merges"] == pytest.approx(expected, rel=1e-12)
+    order = hierarchy.leaves_list(expected).tolist()
+    assert answer["order"].tolist() == order
+    assert answer["weights"] == pytest.approx(halves(covariance, order), rel=1e-12)
+    assert answer["weights"].sum() == pytest.approx(1, rel=1e-13)
+    risk = np.sqrt(answer["weights"] @ covariance @ answer["weights"])
+    assert answer["risk"] == pytest.approx([risk], rel=1e-12)
+    assert answer["risk_contributions"] == pytest.approx(
+        answer["weights"] * (covariance @ answer["weights"]) / risk**2, rel=1e-10
+    )
+
+
+def test_one_asset_has_all_the_weight() -> None:
+    answer = run([[0.04]])
+    assert answer["weights"].tolist() == [1.0]
+    assert answer["order"].tolist() == [0]
+    assert answer["merges"].shape == (0, 4)
+    assert answer["risk"] == pytest.approx([0.2], rel=1e-15)
+
+
+def test_without_correlation_equal_distances_are_joined_by_index_and_weights_are_inverse_variances() -> None:
+    variances = np.array([0.01, 0.04, 0.02, 0.03])
+    answer = run(np.diag(variances), distance="of_correlations")
+    assert answer["merges"][:, :2].tolist() == [[0, 1], [2, 4], [3, 5]]
+    assert answer["order"].tolist() == [3, 2, 0, 1]
+    assert answer["weights"] == pytest.approx(1 / variances / (1 / variances).sum(), rel=1e-13)
+
+
+def test_a_singular_matrix_has_weights() -> None:
+    answer = run(np.cov(returns(40, 20)))
+    assert (answer["weights"] > 0).all()
+    assert answer["weights"].sum() == pytest.approx(1, rel=1e-13)
+
+
+def test_assets_that_are_the_same_or_opposite_have_weights() -> None:
+    assert run([[1.0, 1.0], [1.0, 1.0]])["weights"].tolist() == [0.5, 0.5]
+    assert run(np.array([[0.04, -0.04], [-0.04, 0.04]]))["weights"].tolist() == [0.5, 0.5]
+
+
+def test_a_batch_has_the_bytes_of_each_alone() -> None:
+    many = matrices(5, 17)
+    together = run(many)
+    for item in range(5):
+        alone = run(many[item])
+        for name in ("weights", "risk_contributions", "order", "merges"):
+            assert np.array_equal(together[name][item], alone[name])
+        assert together["risk"][item] == alone["risk"][0]
+
+
+def test_numbers_that_are_no_covariance_are_refused_with_their_place() -> None:
+    with pytest.raises(InvalidRequest, match=r"not symmetric: row 0, column 1 has 0.5, and row 1, column 0 has 0.4"):
+        run([[1.0, 0.5], [0.4, 1.0]])
+    with pytest.raises(InvalidRequest, match="asset 0 has variance 0: it must be above 0"):
+        run(np.zeros((2, 2)))
