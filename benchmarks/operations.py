@@ -28,8 +28,8 @@ from warpdesk_server.benchmarks import (
     portfolio,
     secure_aggregation,
     shamir,
-    vanilla_options,
     tridiagonal,
+    vanilla_options,
     vector,
 )
 from warpdesk_server.benchmarks.cases import Case, Sizes, version

@@ -15,8 +15,8 @@ from warpdesk_server.kernels.portfolio.spec import OPERATIONS as PORTFOLIO
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
 from warpdesk_server.kernels.task import Task
-from warpdesk_server.kernels.vanilla_options.spec import OPERATIONS as VANILLA_OPTIONS
 from warpdesk_server.kernels.tridiagonal.spec import OPERATIONS as TRIDIAGONAL
+from warpdesk_server.kernels.vanilla_options.spec import OPERATIONS as VANILLA_OPTIONS
 from warpdesk_server.kernels.vector.spec import OPERATIONS as VECTOR
 
 _ALL: tuple[Operation, ...] = (

@@ -21,8 +21,8 @@ from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
-from tests.kernels.vanilla_options.cases import MODELS, book, quotes
 from tests.kernels.tridiagonal.cases import systems
+from tests.kernels.vanilla_options.cases import MODELS, book, quotes
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
@@ -253,6 +253,8 @@ def _covariance(random: Random) -> dict[str, Any]:
 def _risk_parity(random: Random) -> dict[str, Any]:
     assets = int(random.integers(2, 13))
     return {"covariance": matrices(int(random.integers(3, 13)), assets), "budgets": random.uniform(0.5, 2, assets)}
+
+
 def _tridiagonal(random: Random, rhs: bool = False) -> dict[str, Any]:
     count, rows, parts = int(random.integers(3, 40)), int(random.integers(1, 12)), int(random.integers(1, 3))
     seed, real = int(random.integers(99)), str(random.choice(["float64", "float32"]))

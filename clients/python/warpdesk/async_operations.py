@@ -1846,6 +1846,37 @@ class AsyncOperations(ABC):
         )
         return typed(BlackScholesResult, await self.run("black_scholes", params=fields, **options))
 
+    async def implied_volatility(
+        self,
+        *,
+        spot: Numbers | float | None = None,
+        forward: Numbers | float | None = None,
+        strike: Numbers | float | None = None,
+        rate: Numbers | float | None = None,
+        dividend: Numbers | float | None = None,
+        maturity: Numbers | float | None = None,
+        price: Numbers | float | None = None,
+        is_call: Numbers | None = None,
+        option: Literal["call", "put"] | None = None,
+        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
+        **options: Unpack[RunOptions],
+    ) -> ImpliedVolatilityResult:
+        """Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76. Arguments are those
+        of `Client.implied_volatility`."""
+        fields = given(
+            spot=spot,
+            forward=forward,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            maturity=maturity,
+            price=price,
+            is_call=is_call,
+            option=option,
+            model=model,
+        )
+        return typed(ImpliedVolatilityResult, await self.run("implied_volatility", params=fields, **options))
+
     async def covariance(
         self,
         returns: Numbers,
@@ -1883,36 +1914,6 @@ class AsyncOperations(ABC):
         fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps)
         return typed(RiskParityResult, await self.run("risk_parity", params=fields, **options))
 
-    async def implied_volatility(
-        self,
-        *,
-        spot: Numbers | float | None = None,
-        forward: Numbers | float | None = None,
-        strike: Numbers | float | None = None,
-        rate: Numbers | float | None = None,
-        dividend: Numbers | float | None = None,
-        maturity: Numbers | float | None = None,
-        price: Numbers | float | None = None,
-        is_call: Numbers | None = None,
-        option: Literal["call", "put"] | None = None,
-        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
-        **options: Unpack[RunOptions],
-    ) -> ImpliedVolatilityResult:
-        """Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76. Arguments are those
-        of `Client.implied_volatility`."""
-        fields = given(
-            spot=spot,
-            forward=forward,
-            strike=strike,
-            rate=rate,
-            dividend=dividend,
-            maturity=maturity,
-            price=price,
-            is_call=is_call,
-            option=option,
-            model=model,
-        )
-        return typed(ImpliedVolatilityResult, await self.run("implied_volatility", params=fields, **options))
     async def frontier(
         self,
         means: Numbers,

@@ -728,6 +728,13 @@ class BlackScholesResult(Result):
     rho: AnyArray
 
 
+class ImpliedVolatilityResult(Result):
+    """The result of `implied_volatility`."""
+
+    volatility: AnyArray
+    status: AnyArray
+
+
 class CovarianceResult(Result):
     """The result of `covariance`."""
 
@@ -748,11 +755,6 @@ class RiskParityResult(Result):
     residual: AnyArray
 
 
-class ImpliedVolatilityResult(Result):
-    """The result of `implied_volatility`."""
-
-    volatility: AnyArray
-    status: AnyArray
 class FrontierResult(Result):
     """The result of `frontier`."""
 
@@ -3925,6 +3927,61 @@ class Operations(ABC):
         )
         return typed(BlackScholesResult, self.run("black_scholes", params=fields, **options))
 
+    def implied_volatility(
+        self,
+        *,
+        spot: Numbers | float | None = None,
+        forward: Numbers | float | None = None,
+        strike: Numbers | float | None = None,
+        rate: Numbers | float | None = None,
+        dividend: Numbers | float | None = None,
+        maturity: Numbers | float | None = None,
+        price: Numbers | float | None = None,
+        is_call: Numbers | None = None,
+        option: Literal["call", "put"] | None = None,
+        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
+        **options: Unpack[RunOptions],
+    ) -> ImpliedVolatilityResult:
+        """Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76.
+
+        Args:
+            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
+                one number; NaN where unknown
+            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
+                have, or one number; NaN where unknown
+            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
+                NaN where unknown
+            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
+                one number; NaN where unknown
+            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
+                shape, which all arrays have, or one number; NaN where unknown
+            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
+            price: price of the option today; an array of any shape, which all arrays have, or one number; NaN where
+                unknown
+            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
+            option: what all options are; else the input is_call says it of each
+            model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.
+
+        Returns:
+            volatility: per square root of a year, NaN where status is not 0; of the shape of the arrays, or (1)
+            status: uint8, of the same shape. 0: found. 1: the price is below the intrinsic value. 2: it is at or above
+                the most that any volatility gives. 3: it says nothing of volatility, as without time value. 4: a number
+                is NaN or out of range.
+        """
+        fields = given(
+            spot=spot,
+            forward=forward,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            maturity=maturity,
+            price=price,
+            is_call=is_call,
+            option=option,
+            model=model,
+        )
+        return typed(ImpliedVolatilityResult, self.run("implied_volatility", params=fields, **options))
+
     def covariance(
         self,
         returns: Numbers,
@@ -3993,60 +4050,6 @@ class Operations(ABC):
         fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps)
         return typed(RiskParityResult, self.run("risk_parity", params=fields, **options))
 
-    def implied_volatility(
-        self,
-        *,
-        spot: Numbers | float | None = None,
-        forward: Numbers | float | None = None,
-        strike: Numbers | float | None = None,
-        rate: Numbers | float | None = None,
-        dividend: Numbers | float | None = None,
-        maturity: Numbers | float | None = None,
-        price: Numbers | float | None = None,
-        is_call: Numbers | None = None,
-        option: Literal["call", "put"] | None = None,
-        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
-        **options: Unpack[RunOptions],
-    ) -> ImpliedVolatilityResult:
-        """Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76.
-
-        Args:
-            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
-                have, or one number; NaN where unknown
-            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
-                NaN where unknown
-            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
-                shape, which all arrays have, or one number; NaN where unknown
-            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
-            price: price of the option today; an array of any shape, which all arrays have, or one number; NaN where
-                unknown
-            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
-            option: what all options are; else the input is_call says it of each
-            model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.
-
-        Returns:
-            volatility: per square root of a year, NaN where status is not 0; of the shape of the arrays, or (1)
-            status: uint8, of the same shape. 0: found. 1: the price is below the intrinsic value. 2: it is at or above
-                the most that any volatility gives. 3: it says nothing of volatility, as without time value. 4: a number
-                is NaN or out of range.
-        """
-        fields = given(
-            spot=spot,
-            forward=forward,
-            strike=strike,
-            rate=rate,
-            dividend=dividend,
-            maturity=maturity,
-            price=price,
-            is_call=is_call,
-            option=option,
-            model=model,
-        )
-        return typed(ImpliedVolatilityResult, self.run("implied_volatility", params=fields, **options))
     def frontier(
         self,
         means: Numbers,
