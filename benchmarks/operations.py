@@ -144,8 +144,14 @@ def _case_on_gpu(case: Case, device: Device, rates: on_gpu.Rates, out: Run) -> l
             return []
         return on_gpu.measure(case, device, rates, inputs, library=True)
     rows = on_gpu.measure(case, device, rates, inputs)
-    if case.operation == "tridiagonal_solve" and (solve := tridiagonal.cusparse(device, inputs)) is not None:
-        rows.append(on_gpu.library_time(case, device, solve, "cuSPARSE gtsv2StridedBatch"))
+    if case.operation == "tridiagonal_solve":
+        try:
+            solve = tridiagonal.cusparse(device, inputs)
+        except (ImportError, AttributeError) as error:
+            out.left_out[f"{case.operation}, {case.label} by cuSPARSE"] = str(error)
+            return rows
+        if solve is not None:
+            rows.append(on_gpu.library_time(case, device, solve, "cuSPARSE gtsv2StridedBatch"))
     if case.multiplied and case.sizes != "full":  # the full sizes have a case of the library's
         library = replace(case, params={"algorithm": "library"}, label=case.label.replace("kernel", "library"))
         if (reason := _no_library(library, device, inputs)) is not None:

@@ -44,7 +44,9 @@ def _zgtsv(inputs: Inputs) -> Call:
 
 def cusparse(device: Device, inputs: Inputs) -> Callable[[], object] | None:
     """The call of cuSPARSE's gtsv2StridedBatch that solves the case's systems, which lie on the GPU; None if there is
-    none for it. It has no shift, no certificate, and overwrites its right-hand side."""
+    none for it. It has no shift and no certificate, and overwrites its right-hand side.
+
+    Raises ImportError or AttributeError if CuPy's binding is not there."""
     cupy = device.cupy
     if cupy is None or "rhs" not in inputs:
         return None
@@ -64,7 +66,6 @@ def cusparse(device: Device, inputs: Inputs) -> Callable[[], object] | None:
     buffer = device.empty(workspace(handle, rows, *pointers, systems, rows), np.uint8)
 
     def call() -> object:
-        library.setStream(handle, cupy.cuda.get_current_stream().ptr)
         solve(handle, rows, *pointers, systems, rows, buffer.data.ptr)
         return arrays, buffer  # alive as long as the call
 

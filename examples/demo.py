@@ -156,6 +156,7 @@ def jobs() -> list[Work]:
         _aggregation(symbols, closes),
         _forecast(symbols, returns),
         *_secrets(symbols, closes),
+        *_level(close[-10 * YEAR :], realised),
         *_arithmetic(days, close, moves),
     ]
 
@@ -245,6 +246,34 @@ def _options(last: float, volatility: float) -> list[Work]:
             "a call at the money for 5 %",
             {**market, "strike": last, "price": 0.05 * last},
             lambda result: f"volatility {result['volatility'][0]:.1%}",
+        ),
+    ]
+
+
+def _level(close: Array, realised: float) -> list[Work]:
+    """The level of the logarithm of the close, smoothed: a random walk under noise of five times its daily variance.
+
+    Its posterior precision is tridiagonal, and the diagonal of its inverse has the variances.
+    """
+    step = realised**2 / YEAR
+    noise = 5 * step
+    beside = np.full(close.size - 1, -1 / step)
+    diagonal = np.full(close.size, 1 / noise + 2 / step)
+    diagonal[[0, -1]] -= 1 / step
+    precision = {"lower": beside, "diagonal": diagonal, "upper": beside}
+    days = f"S&P 500, a level of {close.size:,} closes"
+    return [
+        Work(
+            "tridiagonal_solve",
+            days,
+            {**precision, "rhs": np.log(close) / noise},
+            lambda result: f"level {np.exp(result['solution'][-1]):,.2f}, close {close[-1]:,.2f}",
+        ),
+        Work(
+            "tridiagonal_inverse_diagonal",
+            days,
+            precision,
+            lambda result: f"known to {np.sqrt(result['inverse_diagonal'][-1]):.2%} on the last day",
         ),
     ]
 

@@ -93,7 +93,7 @@ class _Chunk:
         """Launch a kernel that has a thread for each system."""
         kind = ("real", "complex")[self.systems.parts - 1]
         kernel = self._device.kernel(self._source, f"{name}_{kind}")
-        shapes = [Shape(-(-self.count // threads), threads, threads) for threads in (32, 64, 128, 256)]
+        shapes = [Shape(-(-self.count // threads), threads, threads) for threads in (32, 64, 128)]
         shape = best(self._device, kernel, shapes)
         kernel((shape.blocks,), (shape.threads,), args)
 

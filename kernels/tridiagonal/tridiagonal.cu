@@ -17,7 +17,7 @@
 
 #define SIDE 32
 #define SIDE_ROWS 4
-#define MOST_THREADS 256
+#define MOST_THREADS 128  // four such blocks leave 128 registers a thread, so that none spills
 
 // As in spec.py.
 enum State { SIGN, SIGN_IMAGINARY, EXPONENT, GROWTH, DOMINANT, NORM, PIVOT_ROW, GAP_ROW, GIVEN, FOUND, ERROR, TAINT };
@@ -243,7 +243,7 @@ __device__ __forceinline__ void inverse(const REAL* lower, REAL* diagonal, const
 }
 
 #define SOLVE(name, N)                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(MOST_THREADS)                                                         \
+    extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)                                                      \
         name(const REAL* lower, const REAL* diagonal, const REAL* upper, REAL* rhs, f64 shift_re, f64 shift_im,        \
              u64 systems, u32 rows, f64* ratios, f64* forward, f64* state) {                                           \
         solve<N>(lower, diagonal, upper, rhs, shift_re, shift_im, systems, rows, ratios, forward, state);              \
@@ -252,7 +252,7 @@ SOLVE(solve_real, Real)
 SOLVE(solve_complex, Complex)
 
 #define INVERSE(name, N)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(MOST_THREADS)                                                         \
+    extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)                                                      \
         name(const REAL* lower, REAL* diagonal, const REAL* upper, f64 shift_re, f64 shift_im, u64 systems, u32 rows,  \
              f64 nan, f64* pivots, f64* errors, f64* state) {                                                          \
         inverse<N>(lower, diagonal, upper, shift_re, shift_im, systems, rows, nan, pivots, errors, state);             \

@@ -190,12 +190,12 @@ def partition(world: World, chance: random.Random, partitions: list[Partition], 
             return
         number = chance.randrange(len(world.workers))
         worker = world.workers[number]
-        known = world.held(worker)
-        if not known:
+        before = world.held(worker)
+        if not before:
             continue
         world.links[number].silence()
         world.pause(0.05)  # what it sent just before has arrived by now, and is not answered
-        if held := [claim for claim in world.held(worker) if claim in known]:
+        if held := [claim for claim in world.held(worker) if claim in before]:
             break
         world.links[number].open()
     world.history.add("fault", "network", detail=f"{worker.name}, which holds {len(held)} jobs, is cut off")
