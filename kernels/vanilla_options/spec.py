@@ -238,10 +238,10 @@ IMPLIED_VOLATILITY = Operation(
             "price": {"data": [21.618, 6.308, 0.604, 0.0], "dtype": "float64"},
         },
     ),
-    cost=cost(9, 2.5e-7),
+    cost=cost(9, 2e-7),
     grid=grid(9),
     check=_check,
-    batching=Batching(steps=4e4),
+    batching=Batching(steps=5e4),
     compile_seconds=5.0,
 )
 
