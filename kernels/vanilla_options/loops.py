@@ -248,16 +248,16 @@ def implied(given, is_call, steps, halley_steps, newton_steps, first, end, volat
             value = price[i] - (inner if inner > 0.0 else 0.0)
             most = small if maturity[i] > 0.0 else 0.0
             level = value / small
-            known = OK if (level > LEAST_LEVEL) & (level < 1.0) else NO_VEGA
-            known = ABOVE if value >= most else known
-            known = NO_VEGA if value <= slack else known
-            known = BELOW if value < -slack else known
+            verdict = OK if (level > LEAST_LEVEL) & (level < 1.0) else NO_VEGA
+            verdict = ABOVE if value >= most else verdict
+            verdict = NO_VEGA if value <= slack else verdict
+            verdict = BELOW if value < -slack else verdict
             inside = _positive(spot[i]) & _positive(strike[i]) & (abs(price[i]) <= MOST)
-            known = known if inside & (w[STATUS + i] == OK) else UNKNOWN
-            w[STATUS + i] = known
-            w[WANTED + i] = level if known == OK else 0.5
-            w[GAP + i] = small / large if known == OK else 1.0
-            w[SPREAD + i] = (large - small) / (large + small) if known == OK else 0.0
+            verdict = verdict if inside & (w[STATUS + i] == OK) else UNKNOWN
+            w[STATUS + i] = verdict
+            w[WANTED + i] = level if verdict == OK else 0.5
+            w[GAP + i] = small / large if verdict == OK else 1.0
+            w[SPREAD + i] = (large - small) / (large + small) if verdict == OK else 0.0
         for i in range(count):
             gap = -log64(w[GAP + i])
             gap = log_series(w[SPREAD + i]) if w[SPREAD + i] < NEAR_THE_MONEY else gap

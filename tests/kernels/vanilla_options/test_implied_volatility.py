@@ -63,11 +63,11 @@ def test_a_volatility_is_within_four_units_of_what_the_price_tells(option: str) 
     found, status = implied(
         model="black76", option=option, forward=100.0, strike=strikes, rate=0.0, maturity=1.0, price=prices
     )
-    told = status == 0
-    assert told.sum() > 500
-    assert (status[~told] == 3).all()
-    assert (prices[~told] < 1e-286).all()
-    found, spreads, prices, vegas = found[told], spreads[told], prices[told], vegas[told]
+    sure = status == 0
+    assert sure.sum() > 500
+    assert (status[~sure] == 3).all()
+    assert (prices[~sure] < 1e-286).all()
+    found, spreads, prices, vegas = found[sure], spreads[sure], prices[sure], vegas[sure]
     error = np.abs(found - spreads) / (np.spacing(spreads) + np.spacing(prices) / vegas)
     assert error.max() < 4
     assert np.quantile(error, 0.95) < 2
@@ -145,11 +145,11 @@ def test_more_steps_change_no_volatility_by_more_than_rounding(monkeypatch: pyte
     volatility, _ = implied(**inputs)
     monkeypatch.setattr("warpdesk_server.kernels.vanilla_options.cpu.HALLEY_STEPS", 8)
     more, _ = implied(**inputs)
-    told = ~np.isnan(volatility) & (volatility * np.sqrt(inputs["maturity"]) < 6)  # beyond, prices tell little
-    assert np.abs(more / volatility - 1)[told].max() < 2e-13
+    sure = ~np.isnan(volatility) & (volatility * np.sqrt(inputs["maturity"]) < 6)  # beyond, prices tell little
+    assert np.abs(more / volatility - 1)[sure].max() < 2e-13
     monkeypatch.setattr("warpdesk_server.kernels.vanilla_options.cpu.HALLEY_STEPS", 0)
     less, _ = implied(**inputs)
-    assert np.abs(less / volatility - 1)[told].max() > 1e-3
+    assert np.abs(less / volatility - 1)[sure].max() > 1e-3
 
 
 def test_neither_the_place_nor_the_number_of_options_nor_how_they_are_given_changes_a_byte() -> None:
