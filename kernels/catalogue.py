@@ -10,6 +10,7 @@ from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from warpdesk_server.kernels.monte_carlo.until import TASK as MONTE_CARLO_UNTIL
 from warpdesk_server.kernels.operation import Computation, Operation
+from warpdesk_server.kernels.portfolio.optimize import TASK as OPTIMIZE
 from warpdesk_server.kernels.portfolio.sequential.spec import OPERATIONS as SEQUENTIAL
 from warpdesk_server.kernels.portfolio.spec import OPERATIONS as PORTFOLIO
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
@@ -39,6 +40,6 @@ _ALL: tuple[Operation, ...] = (
 
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}
 
-TASKS: dict[str, Task] = {MONTE_CARLO_UNTIL.name: MONTE_CARLO_UNTIL}
+TASKS: dict[str, Task] = {task.name: task for task in (MONTE_CARLO_UNTIL, OPTIMIZE)}
 
 CATALOGUE: dict[str, Computation] = {**OPERATIONS, **TASKS}

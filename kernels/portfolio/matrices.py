@@ -1,5 +1,6 @@
-"""What is refused of a covariance matrix, and what portfolios are told by: both backends share it."""
+"""What is refused of covariance matrices and of bounds of weights."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from warpdesk_server.kernels.portfolio import loops
 from warpdesk_server.kernels.problems import refuse
 
 Array = NDArray[Any]
+
+_SLACK = 1e-12  # of sums of bounds: ten bounds of 0.1 add up to 1 - 1.1e-16
 
 
 def batch_of_matrices(matrices: Array) -> Array:
@@ -37,3 +40,22 @@ def read_only(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def of_each_asset(given: Array | None, default: float, assets: int) -> Array:
+    """A number for each asset, of an input that has these, or one for all, or was not given."""
+    numbers = np.full(assets, default)
+    if given is not None:
+        numbers[:] = given
+    return numbers
+
+
+def check_bounds(lower: Array, upper: Array) -> None:
+    """Raise InvalidRequest for bounds of weights that no portfolio meets."""
+    for asset in np.flatnonzero(lower > upper)[:1]:
+        raise refuse("/inputs/lower", f"asset {asset}: lower {lower[asset]:g} is above upper {upper[asset]:g}")
+    least, most = math.fsum(lower), math.fsum(upper)
+    if least > 1.0 + _SLACK:
+        raise refuse("/inputs/lower", f"the sum of the lower bounds is {least:.12g}, and weights have the sum 1")
+    if most < 1.0 - _SLACK:
+        raise refuse("/inputs/upper", f"the sum of the upper bounds is {most:.12g}, and weights have the sum 1")

@@ -86,6 +86,7 @@ from warpdesk.operations import (
     NormResult,
     NviResult,
     ObvResult,
+    OptimizeResult,
     ParabolicSarExtendedResult,
     ParabolicSarResult,
     ParkinsonResult,
@@ -2302,3 +2303,48 @@ class AsyncOperations(ABC):
             standard_error=standard_error,
         )
         return typed(MonteCarloUntilResult, await self.run("monte_carlo_until", params=fields, **options))
+
+    async def optimize(
+        self,
+        *,
+        covariance: Numbers | None = None,
+        means: Numbers | None = None,
+        scenarios: Numbers | None = None,
+        lower: Numbers | None = None,
+        upper: Numbers | None = None,
+        groups: Numbers | None = None,
+        group_lower: Numbers | None = None,
+        group_upper: Numbers | None = None,
+        previous: Numbers | None = None,
+        costs: Numbers | None = None,
+        benchmark: Numbers | None = None,
+        objective: Literal["variance", "cvar"] = "variance",
+        risk_aversion: float | None = None,
+        confidence: float = 0.95,
+        least_mean: float | None = None,
+        turnover: float | None = None,
+        tracking_error: float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> OptimizeResult:
+        """Portfolio of least variance or CVaR with groups, turnover, costs and tracking error, by Clarabel Arguments
+        are those of `Client.optimize`."""
+        fields = given(
+            covariance=covariance,
+            means=means,
+            scenarios=scenarios,
+            lower=lower,
+            upper=upper,
+            groups=groups,
+            group_lower=group_lower,
+            group_upper=group_upper,
+            previous=previous,
+            costs=costs,
+            benchmark=benchmark,
+            objective=objective,
+            risk_aversion=risk_aversion,
+            confidence=confidence,
+            least_mean=least_mean,
+            turnover=turnover,
+            tracking_error=tracking_error,
+        )
+        return typed(OptimizeResult, await self.run("optimize", params=fields, **options))

@@ -962,6 +962,26 @@ class MonteCarloUntilResult(Result):
     reached: Any
 
 
+class OptimizeResult(Result):
+    """The result of `optimize`."""
+
+    weights: AnyArray
+    bounds: AnyArray
+    mean: Any
+    risk: Any
+    cvar: Any
+    turnover: Any
+    tracking_error: Any
+    objective: Any
+    gap: Any
+    primal_residual: Any
+    dual_residual: Any
+    iterations: Any
+    status: Any
+    algorithm: Any
+    algorithm_reason: Any
+
+
 class Operations(ABC):
     """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
 
@@ -4799,3 +4819,86 @@ class Operations(ABC):
             standard_error=standard_error,
         )
         return typed(MonteCarloUntilResult, self.run("monte_carlo_until", params=fields, **options))
+
+    def optimize(
+        self,
+        *,
+        covariance: Numbers | None = None,
+        means: Numbers | None = None,
+        scenarios: Numbers | None = None,
+        lower: Numbers | None = None,
+        upper: Numbers | None = None,
+        groups: Numbers | None = None,
+        group_lower: Numbers | None = None,
+        group_upper: Numbers | None = None,
+        previous: Numbers | None = None,
+        costs: Numbers | None = None,
+        benchmark: Numbers | None = None,
+        objective: Literal["variance", "cvar"] = "variance",
+        risk_aversion: float | None = None,
+        confidence: float = 0.95,
+        least_mean: float | None = None,
+        turnover: float | None = None,
+        tracking_error: float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> OptimizeResult:
+        """Portfolio of least variance or CVaR with groups, turnover, costs and tracking error, by Clarabel
+
+        Args:
+            covariance: symmetric covariance matrix of the returns, shape (assets, assets)
+            means: mean return of each asset, shape (assets)
+            scenarios: returns of each asset in each scenario, equally likely, shape (scenarios, assets)
+            lower: lower bound of each weight, shape (assets) or (1); default 0
+            upper: upper bound of each weight, shape (assets) or (1); default 1
+            groups: factors of the weights in the sum of each group, shape (groups, assets)
+            group_lower: the least of each sum, shape (groups)
+            group_upper: the most of each sum, shape (groups)
+            previous: weights before, for turnover and costs, shape (assets)
+            costs: cost of a change of each weight by 1, as a return, shape (assets) or (1)
+            benchmark: weights for tracking_error, shape (assets)
+            objective: variance: the least risk_aversion w'Sw / 2 - means'w, or w'Sw / 2 without risk_aversion. cvar:
+                the least mean of the worst losses over scenarios (Rockafellar and Uryasev 2000). Costs are added to
+                both.
+            risk_aversion: of variance; null: means are ignored
+            confidence: of cvar: the worst 1 - confidence of the scenarios are averaged
+            least_mean: the least mean return of the portfolio
+            turnover: the most that sum |w - previous| may be
+            tracking_error: the most that the standard deviation of w - benchmark may be
+
+        Returns:
+            weights: with sum 1, shape (assets)
+            bounds: -1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int8, shape (assets)
+            mean: means'w; null without means
+            risk: standard deviation of the return; null without a covariance
+            cvar: mean of the worst losses over scenarios; null without scenarios
+            turnover: sum |w - previous|; null without previous weights
+            tracking_error: standard deviation of w - benchmark; null without a benchmark
+            objective: what was minimised, in units of the inputs
+            gap: between the primal and the dual objective, in units of the inputs
+            primal_residual: the library's, of the constraints
+            dual_residual: the library's, of the conditions of optimality
+            iterations: of the library
+            status: solved, or almost_solved: to the library's reduced accuracy
+            algorithm: library: its last digits are not promised
+            algorithm_reason: the library and its version
+        """
+        fields = given(
+            covariance=covariance,
+            means=means,
+            scenarios=scenarios,
+            lower=lower,
+            upper=upper,
+            groups=groups,
+            group_lower=group_lower,
+            group_upper=group_upper,
+            previous=previous,
+            costs=costs,
+            benchmark=benchmark,
+            objective=objective,
+            risk_aversion=risk_aversion,
+            confidence=confidence,
+            least_mean=least_mean,
+            turnover=turnover,
+            tracking_error=tracking_error,
+        )
+        return typed(OptimizeResult, self.run("optimize", params=fields, **options))

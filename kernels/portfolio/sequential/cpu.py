@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.portfolio import loops
-from warpdesk_server.kernels.portfolio.matrices import batch_of_matrices, read_only
+from warpdesk_server.kernels.portfolio.matrices import batch_of_matrices, check_bounds, of_each_asset, read_only
 from warpdesk_server.kernels.portfolio.sequential import frontier_loops, hrp_loops
 from warpdesk_server.kernels.portfolio.sequential.line import STEPS, critical_line
 from warpdesk_server.kernels.portfolio.sequential.spec import LINKAGES, Frontier, Hrp
@@ -17,7 +17,6 @@ from warpdesk_server.kernels.problems import InvalidRequest, refuse
 
 Array = NDArray[Any]
 
-_SLACK = 1e-12  # of sums of bounds: ten bounds of 0.1 add up to 1 - 1.1e-16
 _AT_BOUND = 2.0**-48  # as in frontier_loops.STILL
 
 
@@ -30,8 +29,8 @@ def frontier(
     that is not on the frontier.
     """
     assets = len(means)
-    least, most = _bounds(lower, 0.0, assets), _bounds(upper, 1.0, assets)
-    _check_bounds(least, most)
+    least, most = of_each_asset(lower, 0.0, assets), of_each_asset(upper, 1.0, assets)
+    check_bounds(least, most)
     matrix = batch_of_matrices(covariance)[0] * params.periods_per_year
     smallest, greatest = _spectrum(matrix)
     yearly = means * params.periods_per_year
@@ -151,23 +150,6 @@ def _not_there(what: str, target: float, least: float, greatest: float) -> Inval
         f"{what} {target:.17g} is not on the frontier: the least is {least:.17g}, of the minimum variance, and the "
         f"greatest {greatest:.17g}",
     )
-
-
-def _bounds(given: Array | None, default: float, assets: int) -> Array:
-    bounds = np.full(assets, default)
-    if given is not None:
-        bounds[:] = given
-    return bounds
-
-
-def _check_bounds(lower: Array, upper: Array) -> None:
-    for asset in np.flatnonzero(lower > upper)[:1]:
-        raise refuse("/inputs/lower", f"asset {asset}: lower {lower[asset]:g} is above upper {upper[asset]:g}")
-    least, most = math.fsum(lower), math.fsum(upper)
-    if least > 1.0 + _SLACK:
-        raise refuse("/inputs/lower", f"the sum of the lower bounds is {least:.12g}, and weights have the sum 1")
-    if most < 1.0 - _SLACK:
-        raise refuse("/inputs/upper", f"the sum of the upper bounds is {most:.12g}, and weights have the sum 1")
 
 
 def _spectrum(matrix: Array) -> tuple[float, float]:
