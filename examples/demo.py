@@ -123,6 +123,7 @@ def jobs() -> list[Work]:
         *_across(symbols, returns),
         *_portfolios(symbols, returns),
         *_options(float(last), realised),
+        *_risk(symbols, np.expm1(returns)),
         Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
@@ -274,6 +275,34 @@ def _level(close: Array, realised: float) -> list[Work]:
             days,
             precision,
             lambda result: f"known to {np.sqrt(result['inverse_diagonal'][-1]):.2%} on the last day",
+        ),
+    ]
+
+
+def _risk(symbols: tuple[str, ...], returns: Array) -> list[Work]:
+    """What an equal share of each stock may lose in a day, whether that held, and what it earned."""
+    weights = np.full(len(symbols), 1 / len(symbols))
+    held = returns.mean(axis=0)
+    half = held.size // 2
+    limit = float(-np.quantile(held[:half], 0.01))  # of the first half, for the second
+    return [
+        Work(
+            "value_at_risk",
+            f"equal shares of {len(symbols)} stocks, {held.size:,} days",
+            {"weights": weights, "returns": np.ascontiguousarray(returns.T), "levels": [0.95, 0.99]},
+            lambda result: f"one day of 100 loses over {result['var'][1]:.2%}, then {result['cvar'][1]:.2%} on average",
+        ),
+        Work(
+            "var_backtest",
+            "the first half's limit in the second",
+            {"returns": held[half:], "var": np.full(held.size - half, limit)},
+            lambda result: f"{result['exceptions'][0]} exceptions of {result['expected']:.1f}: {result['zone'][0]}",
+        ),
+        Work(
+            "performance",
+            f"equal shares of {len(symbols)} stocks",
+            {"returns": held},
+            lambda result: f"{result['annual_return'][0]:+.1%} a year, deepest fall {result['max_drawdown'][0]:.0%}",
         ),
     ]
 

@@ -13,6 +13,7 @@ from warpdesk_server.kernels.operation import Computation, Operation
 from warpdesk_server.kernels.portfolio.optimize import TASK as OPTIMIZE
 from warpdesk_server.kernels.portfolio.sequential.spec import OPERATIONS as SEQUENTIAL
 from warpdesk_server.kernels.portfolio.spec import OPERATIONS as PORTFOLIO
+from warpdesk_server.kernels.risk.spec import OPERATIONS as RISK
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
 from warpdesk_server.kernels.task import Task
@@ -30,6 +31,7 @@ _ALL: tuple[Operation, ...] = (
     *PORTFOLIO,
     *SEQUENTIAL,
     MONTE_CARLO,
+    *RISK,
     DP_NOISE,
     SECURE_AGGREGATION,
     FEDERATED_AVERAGE,

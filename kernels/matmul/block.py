@@ -60,6 +60,48 @@ def copy_row(_typing: Any, source: Any, _source_at: Any, target: Any, _target_at
 
 
 @intrinsic
+def square_side(_typing: Any, array: Any) -> _Generated:
+    """The side of the square that `turn_squares` turns, for the numbers of `array`: those of a vector register."""
+    side = _shape(_itemsize(array))[2]
+
+    def generate(_context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
+        return ir.Constant(ir.IntType(types.intp.bitwidth), side)
+
+    return types.intp(array), generate
+
+
+@intrinsic
+def turn_squares(_typing: Any, source: Any, _source_at: Any, _stride: Any, target: Any, _target_at: Any) -> _Generated:
+    """Pack `square_side` terms of all columns of a product's block, whose columns are rows of the source.
+
+    target[p, j] = source[j, p]: columns of the source follow each other without a gap, its rows are `stride` apart,
+    and rows of the target follow each other without a gap. Both arrays are flat and begin at the index after them.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = _Emitter(context, builder, signature)
+        source, target, stride = emit.address(arguments, 0), emit.address(arguments, 3), arguments[2]
+        side = emit.lanes
+        for square in range(emit.vectors):
+            rows = [emit.load(source, builder.mul(stride, stride.type(square * side + row))) for row in range(side)]
+            apart = 1
+            while apart < side:  # swap the halves off the diagonal: of squares of 2, then 4, then 8
+                keep = [lane if not lane & apart else side + lane - apart for lane in range(side)]
+                move = [lane + apart if not lane & apart else side + lane for lane in range(side)]
+                for row in range(side):
+                    if not row & apart:
+                        pair = rows[row], rows[row + apart]
+                        rows[row], rows[row + apart] = (emit.shuffle(*pair, lanes) for lanes in (keep, move))
+                apart *= 2
+            for row in range(side):
+                emit.store(rows[row], target, (row * emit.vectors + square) * side)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(source, whole, whole, target, whole), generate
+
+
+@intrinsic
 def add_products(
     _typing: Any,
     left: Any,
@@ -152,9 +194,11 @@ class _Emitter:
         number = self._builder.load(self._builder.gep(address, [at]))
         empty = ir.Constant(self.vector, ir.Undefined)
         first = self._builder.insert_element(empty, number, ir.IntType(32)(0))
-        return self._builder.shuffle_vector(
-            first, empty, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        )
+        return self.shuffle(first, empty, [0] * self.lanes)
+
+    def shuffle(self, one: Any, other: Any, lanes: list[int]) -> Any:
+        """The numbers of two vectors at these places, those of the second counted on."""
+        return self._builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), lanes))
 
     def _place(self, address: Any, at: Any) -> Any:
         if isinstance(at, int):

@@ -89,7 +89,7 @@ def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-unty
     k = a.shape[2]
     high, wide = block_shape(product)
     left = np.empty((rows + high) * min(k, DEPTH), a.dtype)  # blocks of `high` rows of a, transposed
-    right = _aligned(np.empty((columns + wide) * min(k, DEPTH) + LINE, a.dtype))  # blocks of `wide` columns of b
+    right = aligned(np.empty((columns + wide) * min(k, DEPTH) + LINE, a.dtype))  # blocks of `wide` columns of b
     edge = np.zeros(high * wide, a.dtype)  # a block that extends past the product's edge
     row_tiles = (m + rows - 1) // rows
     column_tiles = (n + columns - 1) // columns
@@ -103,7 +103,7 @@ def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-unty
         product[z, row_0:row_1, column_0:column_1] = 0
         for p_0 in range(0, k, DEPTH):
             terms = min(DEPTH, k - p_0)
-            _pack_rows(a[min(z, a.shape[0] - 1)], row_0, row_1, p_0, terms, high, left)
+            pack_rows(a[min(z, a.shape[0] - 1)], row_0, row_1, p_0, terms, high, left)
             _pack_columns(b[min(z, b.shape[0] - 1)], column_0, column_1, p_0, terms, wide, right)
             for j in range(column_0, column_1, wide):
                 for i in range(row_0, row_1, high):
@@ -121,14 +121,14 @@ def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _aligned(numbers):  # type: ignore[no-untyped-def]
+def aligned(numbers):  # type: ignore[no-untyped-def]
     """Memory for a matrix product's packed factor, from a cache line on: a vector that crosses two lines takes twice as
     long to read."""
     return numbers[-numbers.ctypes.data % LINE // numbers.itemsize :]
 
 
 @njit(cache=True, nogil=True)
-def _pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-untyped-def]
+def pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-untyped-def]
     """Pack rows of the factor a, block by block, so that a block's numbers of one p are adjacent. Places past the edge
     stay."""
     for i in range(row_0, row_1, high):

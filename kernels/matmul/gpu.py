@@ -80,12 +80,13 @@ def _by_kernel(a: Matrices, b: Matrices, product: Matrices, device: Device, piec
         left = device.to_device(_of(a, piece.items)[:, piece.rows])
         right = device.to_device(_of(b, piece.items)[:, :, piece.columns])
         out = device.empty(product[piece.place].shape, product.dtype)
-        _launch(left, right, out, device)
+        launch(left, right, out, device)
         device.to_host(out, product[piece.place])
         del left, right, out  # freed before the next piece's are made
 
 
-def _launch(a: Any, b: Any, out: Any, device: Device) -> None:
+def launch(a: Any, b: Any, out: Any, device: Device) -> None:
+    """Multiply matrices (batch or 1, rows, columns) in device memory by our kernel, into out (batch, rows, columns)."""
     batch, m, n = out.shape
     name, rows, columns, threads = _tile(out.itemsize, batch, m, n, device.multiprocessors)
     across = -(-n // columns)

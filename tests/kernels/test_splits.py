@@ -21,6 +21,7 @@ from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
+from tests.kernels.risk.cases import book, covariance, forecasts, series
 from tests.kernels.tridiagonal.cases import systems
 from tests.kernels.vanilla_options.cases import MODELS, book, quotes
 from warpdesk_server.kernels.array import ArrayInfo
@@ -44,6 +45,7 @@ SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
     "warpdesk_server.kernels.monte_carlo": ("CHUNK", (256, 512)),
     "warpdesk_server.kernels.portfolio": ("CHUNK", (1, 100, 300)),
+    "warpdesk_server.kernels.risk": ("CHUNK", (200, 600)),
     "warpdesk_server.kernels.secure_aggregation": ("CHUNK", (64, 200)),
     "warpdesk_server.kernels.shamir": ("CHUNK", (1_024, 4_096)),
     "warpdesk_server.kernels.vanilla_options": ("CHUNK", (16, 40)),
@@ -266,6 +268,16 @@ def _matrix(found: dict[str, Any]) -> dict[str, Any]:
     return {name: array for name, array in found.items() if name != "rhs"}
 
 
+def _value_at_risk(random: Random) -> dict[str, Any]:
+    portfolios, assets, scenarios = (int(random.integers(*ends)) for ends in ((2, 9), (1, 7), (40, 150)))
+    method = str(random.choice(["historical", "parametric", "monte_carlo"]))
+    given: dict[str, Any] = {"method": method, "levels": (0.9,), "components": bool(random.random() < 0.5)}
+    if method == "monte_carlo":
+        return {**given, "scenarios": scenarios, **covariance(assets, portfolios), "seed": int(random.integers(99))}
+    decay = {"decay": 0.99} if random.random() < 0.5 else {}
+    return {**given, **decay, **book(scenarios, assets, portfolios), "seed": 1}
+
+
 # Parameters, inputs, seed and key of a random request, by name.
 REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "matmul": _matmul,
@@ -287,6 +299,11 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "tridiagonal_solve": lambda random: _tridiagonal(random, rhs=True),
     "tridiagonal_inverse_diagonal": _tridiagonal,
     "monte_carlo": _monte_carlo,
+    "value_at_risk": _value_at_risk,
+    "var_backtest": lambda random: forecasts(int(random.integers(4, 30)), int(random.integers(20, 90))),
+    "performance": lambda random: series(
+        int(random.integers(4, 30)), int(random.integers(20, 90)), benchmark=bool(random.random() < 0.5)
+    ),
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,
     "federated_average": _federated_average,

@@ -91,6 +91,7 @@ from warpdesk.operations import (
     ParabolicSarResult,
     ParkinsonResult,
     PercentRankResult,
+    PerformanceResult,
     PpoResult,
     PviResult,
     PvoResult,
@@ -128,6 +129,8 @@ from warpdesk.operations import (
     TsiResult,
     TypicalPriceResult,
     UltimateOscillatorResult,
+    ValueAtRiskResult,
+    VarBacktestResult,
     VerticalHorizontalFilterResult,
     VidyaResult,
     VortexResult,
@@ -2007,6 +2010,76 @@ class AsyncOperations(ABC):
             quantiles=quantiles,
         )
         return typed(MonteCarloResult, await self.run("monte_carlo", params=fields, **options))
+
+    async def value_at_risk(
+        self,
+        weights: Numbers,
+        *,
+        returns: Numbers | None = None,
+        probabilities: Numbers | None = None,
+        covariance: Numbers | None = None,
+        mean: Numbers | None = None,
+        method: Literal["historical", "parametric", "monte_carlo"] = "historical",
+        levels: Sequence[float] = (0.95, 0.99),
+        quantile: Literal["lower", "higher", "linear"] = "lower",
+        distribution: Literal["normal", "student_t", "cornish_fisher"] = "normal",
+        degrees_of_freedom: float | None = None,
+        decay: float | None = None,
+        scenarios: int | None = None,
+        components: bool = False,
+        window: int = 0,
+        **options: Unpack[RunOptions],
+    ) -> ValueAtRiskResult:
+        """Value at risk and expected shortfall of portfolios, with standard errors and each asset's contribution.
+        Arguments are those of `Client.value_at_risk`."""
+        fields = given(
+            weights=weights,
+            returns=returns,
+            probabilities=probabilities,
+            covariance=covariance,
+            mean=mean,
+            method=method,
+            levels=levels,
+            quantile=quantile,
+            distribution=distribution,
+            degrees_of_freedom=degrees_of_freedom,
+            decay=decay,
+            scenarios=scenarios,
+            components=components,
+            window=window,
+        )
+        return typed(ValueAtRiskResult, await self.run("value_at_risk", params=fields, **options))
+
+    async def var_backtest(
+        self, returns: Numbers, var: Numbers, *, level: float = 0.99, **options: Unpack[RunOptions]
+    ) -> VarBacktestResult:
+        """Tests of value-at-risk forecasts: Kupiec's, Christoffersen's and the Basel traffic light. Arguments are those
+        of `Client.var_backtest`."""
+        fields = given(returns=returns, var=var, level=level)
+        return typed(VarBacktestResult, await self.run("var_backtest", params=fields, **options))
+
+    async def performance(
+        self,
+        returns: Numbers,
+        *,
+        benchmark: Numbers | None = None,
+        periods_per_year: float = 252.0,
+        risk_free: float = 0.0,
+        target: float | None = None,
+        drawdowns: int = 5,
+        **options: Unpack[RunOptions],
+    ) -> PerformanceResult:
+        """Performance of return series: growth, risk-adjusted ratios, drawdowns, and against a benchmark. Arguments are
+        those of `Client.performance`."""
+        fields = given(
+            returns=returns,
+            benchmark=benchmark,
+            periods_per_year=periods_per_year,
+            risk_free=risk_free,
+            target=target,
+            drawdowns=drawdowns,
+        )
+        return typed(PerformanceResult, await self.run("performance", params=fields, **options))
 
     async def dp_noise(
         self,

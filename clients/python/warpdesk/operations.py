@@ -803,6 +803,66 @@ class MonteCarloResult(Result):
     steps: Any
 
 
+class ValueAtRiskResult(Result):
+    """The result of `value_at_risk`."""
+
+    var: AnyArray
+    cvar: AnyArray
+    var_error: AnyArray
+    cvar_error: AnyArray
+    marginal_var: AnyArray
+    component_var: AnyArray
+    marginal_cvar: AnyArray
+    component_cvar: AnyArray
+    levels: Any
+    method: Any
+    quantile: Any
+
+
+class VarBacktestResult(Result):
+    """The result of `var_backtest`."""
+
+    exceptions: AnyArray
+    expected: Any
+    kupiec: AnyArray
+    kupiec_p: AnyArray
+    independence: AnyArray
+    independence_p: AnyArray
+    conditional: AnyArray
+    conditional_p: AnyArray
+    transitions: AnyArray
+    zone: Any
+    cumulative: AnyArray
+    unknown: Any
+
+
+class PerformanceResult(Result):
+    """The result of `performance`."""
+
+    total_return: AnyArray
+    annual_return: AnyArray
+    volatility: AnyArray
+    sharpe: AnyArray
+    sortino: AnyArray
+    calmar: AnyArray
+    omega: AnyArray
+    skew: AnyArray
+    kurtosis: AnyArray
+    max_drawdown: AnyArray
+    drawdown_depth: AnyArray
+    drawdown_start: AnyArray
+    drawdown_trough: AnyArray
+    drawdown_recovery: AnyArray
+    drawdown_length: AnyArray
+    tracking_error: AnyArray
+    information_ratio: AnyArray
+    beta: AnyArray
+    alpha: AnyArray
+    up_capture: AnyArray
+    down_capture: AnyArray
+    undefined: Any
+
+
 class DpNoiseResult(Result):
     """The result of `dp_noise`."""
 
@@ -4247,6 +4307,179 @@ class Operations(ABC):
             quantiles=quantiles,
         )
         return typed(MonteCarloResult, self.run("monte_carlo", params=fields, **options))
+
+    def value_at_risk(
+        self,
+        weights: Numbers,
+        *,
+        returns: Numbers | None = None,
+        probabilities: Numbers | None = None,
+        covariance: Numbers | None = None,
+        mean: Numbers | None = None,
+        method: Literal["historical", "parametric", "monte_carlo"] = "historical",
+        levels: Sequence[float] = (0.95, 0.99),
+        quantile: Literal["lower", "higher", "linear"] = "lower",
+        distribution: Literal["normal", "student_t", "cornish_fisher"] = "normal",
+        degrees_of_freedom: float | None = None,
+        decay: float | None = None,
+        scenarios: int | None = None,
+        components: bool = False,
+        window: int = 0,
+        **options: Unpack[RunOptions],
+    ) -> ValueAtRiskResult:
+        """Value at risk and expected shortfall of portfolios, with standard errors and each asset's contribution.
+
+        Args:
+            weights: amount held of each asset, shape (assets), or (portfolios, assets); losses are in its unit
+            returns: simple returns of each asset in each scenario, shape (scenarios, assets), oldest first
+            probabilities: weights of the scenarios, 0 or more, shape (scenarios)
+            covariance: covariance of the returns instead of these, shape (assets, assets)
+            mean: mean of the returns beside a covariance, shape (assets); 0 if left out
+            method: historical: the scenarios as they are. parametric: from their moments, or from a covariance.
+                monte_carlo: simulated from their covariance, or from the one given
+            levels: confidence levels
+            quantile: of n losses of scenarios: lower is the ceil(level n)-th of them, higher the next one where level n
+                is whole, linear NumPy's default
+            distribution: of the losses, for parametric and monte_carlo; student_t has the covariance given or measured.
+                cornish_fisher (parametric alone): the normal quantile corrected by measured skewness and kurtosis
+            degrees_of_freedom: of student_t; a whole number of at most 100 for monte_carlo
+            decay: factor of a scenario's weight for each newer one; the last row is the newest. null: equal weights
+            scenarios: that monte_carlo simulates; 100,000 if null
+            components: also compute marginal and component contributions
+            window: neighbours by rank on each side of the VaR scenario over which its contributions are averaged; for
+                historical and monte_carlo; 0 to 100,000
+
+        Returns:
+            var: value at risk: the loss that is exceeded with probability 1 - level; shape (portfolios, levels), or
+                (levels) for one portfolio
+            cvar: expected shortfall: the mean of the worst 1 - level of the losses; shape (portfolios, levels), or
+                (levels) for one portfolio
+            var_error: standard error of var; NaN where it is not known; shape (portfolios, levels), or (levels) for one
+                portfolio
+            cvar_error: standard error of cvar; NaN where it is not known; shape (portfolios, levels), or (levels) for
+                one portfolio
+            marginal_var: derivative of var by each asset's weight; shape (portfolios, levels, assets), or (levels,
+                assets); without `components` the last axis has length 0
+            component_var: weight times marginal_var: parts of var, which add up to it; shape (portfolios, levels,
+                assets), or (levels, assets); without `components` the last axis has length 0
+            marginal_cvar: derivative of cvar by each asset's weight; shape (portfolios, levels, assets), or (levels,
+                assets); without `components` the last axis has length 0
+            component_cvar: weight times marginal_cvar: parts of cvar, which add up to it; shape (portfolios, levels,
+                assets), or (levels, assets); without `components` the last axis has length 0
+            levels: the confidence levels, in the order of the arrays
+            method: historical, parametric or monte_carlo
+            quantile: the rule of the quantile; null for parametric
+        """
+        fields = given(
+            weights=weights,
+            returns=returns,
+            probabilities=probabilities,
+            covariance=covariance,
+            mean=mean,
+            method=method,
+            levels=levels,
+            quantile=quantile,
+            distribution=distribution,
+            degrees_of_freedom=degrees_of_freedom,
+            decay=decay,
+            scenarios=scenarios,
+            components=components,
+            window=window,
+        )
+        return typed(ValueAtRiskResult, self.run("value_at_risk", params=fields, **options))
+
+    def var_backtest(
+        self, returns: Numbers, var: Numbers, *, level: float = 0.99, **options: Unpack[RunOptions]
+    ) -> VarBacktestResult:
+        """Tests of value-at-risk forecasts: Kupiec's, Christoffersen's and the Basel traffic light.
+
+        Args:
+            returns: what was earned, shape (series, time) or (time), oldest first; losses are negative
+            var: the forecasts, of the shape of returns, losses positive: exceeded where -return > var
+            level: confidence level of the forecasts; 0.5 to 0.999999
+
+        Returns:
+            exceptions: how often the loss exceeded the forecast, int64; shape (series); of one series (1)
+            expected: how often it should have: (1 - level) times the number of forecasts
+            kupiec: likelihood ratio of unconditional coverage (proportion of failures); shape (series); of one series
+                (1)
+            kupiec_p: its p-value, chi-squared with 1 degree of freedom; shape (series); of one series (1)
+            independence: Christoffersen's likelihood ratio of independence; NaN where unknown; shape (series); of one
+                series (1)
+            independence_p: its p-value, chi-squared with 1 degree of freedom; shape (series); of one series (1)
+            conditional: likelihood ratio of conditional coverage: kupiec + independence; shape (series); of one series
+                (1)
+            conditional_p: its p-value, chi-squared with 2 degrees of freedom; shape (series); of one series (1)
+            transitions: how often no exception or one (first) was followed by none or one; int64, (series, 2, 2)
+            zone: of the Basel traffic light for each series: green, yellow or red
+            cumulative: probability of fewer or as many exceptions, by which the zone is chosen; shape (series); of one
+                series (1)
+            unknown: for each series null, or a sentence why its independence is not known
+        """
+        fields = given(returns=returns, var=var, level=level)
+        return typed(VarBacktestResult, self.run("var_backtest", params=fields, **options))
+
+    def performance(
+        self,
+        returns: Numbers,
+        *,
+        benchmark: Numbers | None = None,
+        periods_per_year: float = 252.0,
+        risk_free: float = 0.0,
+        target: float | None = None,
+        drawdowns: int = 5,
+        **options: Unpack[RunOptions],
+    ) -> PerformanceResult:
+        """Performance of return series: growth, risk-adjusted ratios, drawdowns, and against a benchmark.
+
+        Args:
+            returns: simple returns, -1 or more, shape (series, time) or (time), oldest first
+            benchmark: simple returns of a benchmark, shape (time)
+            periods_per_year: returns in a year: 252 days, 12 months
+            risk_free: rate of a year; that of a period is it divided by periods_per_year
+            target: of a year, for Sortino and Omega; null: risk_free
+            drawdowns: how many of the deepest drawdowns are listed; 1 to 20
+
+        Returns:
+            total_return: growth over all times, less 1; shape (series); of one series (1)
+            annual_return: the same a year, compounded (CAGR); shape (series); of one series (1)
+            volatility: standard deviation (n - 1) times the root of periods a year; shape (series); of one series (1)
+            sharpe: mean over risk_free by the standard deviation, a year; shape (series); of one series (1)
+            sortino: mean over target by the downside deviation over all n times, a year; shape (series); of one series
+                (1)
+            calmar: annual_return by max_drawdown; shape (series); of one series (1)
+            omega: sum of returns above target by that of those below it; shape (series); of one series (1)
+            skew: third moment by the 3/2 power of the variance (n); shape (series); of one series (1)
+            kurtosis: fourth moment by the square of the variance (n), less 3; shape (series); of one series (1)
+            max_drawdown: largest fall from a peak, as a positive part of it; shape (series); of one series (1)
+            drawdown_depth: of the deepest drawdowns, deepest first, 0 where there are fewer; (series, drawdowns)
+            drawdown_start: how many returns had been earned at the peak; -1: none; int32, (series, drawdowns)
+            drawdown_trough: how many at the lowest point; -1: none; int32, (series, drawdowns)
+            drawdown_recovery: how many when the peak was reached again; -1: not yet, or none; int32, (series,
+                drawdowns)
+            drawdown_length: returns from peak to recovery, or to the end; 0: none; int32, (series, drawdowns)
+            tracking_error: standard deviation (n - 1) of returns less the benchmark's, a year; shape (series); of one
+                series (1)
+            information_ratio: mean of returns less the benchmark's by their deviation, a year; shape (series); of one
+                series (1)
+            beta: covariance with the benchmark by its variance; shape (series); of one series (1)
+            alpha: mean excess return less beta times the benchmark's, a year (Jensen); shape (series); of one series
+                (1)
+            up_capture: geometric mean where the benchmark rose, by the benchmark's there; shape (series); of one series
+                (1)
+            down_capture: geometric mean where the benchmark fell, by the benchmark's there; shape (series); of one
+                series (1)
+            undefined: sentences: which numbers are NaN, of how many series, and why
+        """
+        fields = given(
+            returns=returns,
+            benchmark=benchmark,
+            periods_per_year=periods_per_year,
+            risk_free=risk_free,
+            target=target,
+            drawdowns=drawdowns,
+        )
+        return typed(PerformanceResult, self.run("performance", params=fields, **options))
 
     def dp_noise(
         self,

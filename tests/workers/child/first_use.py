@@ -34,6 +34,7 @@ FAMILIES = (
     "monte_carlo",
     "portfolio",
     "portfolio.sequential",
+    "risk",
     "secure_aggregation",
     "shamir",
     "vanilla_options",

@@ -144,7 +144,8 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
     others = {"bars", "covariance", "matmul", "dp_noise", "federated_average", "shamir_share"}
     across = {"cross_rank", "cross_zscore", "winsorise", "neutralise"}
     across |= {"tridiagonal_solve", "tridiagonal_inverse_diagonal"}
-    assert others | vectors | across | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
+    risk = {"value_at_risk", "var_backtest", "performance"}
+    assert others | vectors | across | risk | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
     for trial in single.values():
         infos = {
             name: ArrayInfo(given["dtype"], np.shape(given["data"])) for name, given in trial.example.inputs.items()

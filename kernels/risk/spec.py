@@ -1,0 +1,521 @@
+"""The specification of the risk operations: value at risk, its backtest, and the performance of return series."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import refuse
+from warpdesk_server.kernels.sharding import Division, Sharding
+
+MOST_SCENARIOS = 1 << 22  # so that weights of up to 2^40 add up to less than 2^63
+MOST_ASSETS = 10_000
+MOST_WORK = 1e14  # multiply-adds: about an hour of one core
+# Scenarios whose products with the assets are added up before such sums are. It decides bytes of contributions.
+ROWS = 8192
+TILE = 8192  # scenarios of a portfolio whose sums one block makes, before tiles are paired. It decides bytes
+# Losses of a chunk of portfolios on a device, and returns of a chunk of series; it changes no byte.
+CHUNK = 1 << 26
+_MULTIPLY_ADD = 3e-11  # seconds of a core, as matmul's
+PIECES = 8  # numbers that say what a scenario weighs in a contribution, as in risk.cu
+SUMS = 27  # numbers that a pass over a series gives, as in risk.cu
+SIDE = 32  # of the squares that `turn` turns
+
+Level = Annotated[float, Field(ge=0.5, le=0.999999)]
+
+
+class ValueAtRisk(Params):
+    """The loss that a portfolio exceeds with a probability of 1 - level, as a positive number."""
+
+    method: Literal["historical", "parametric", "monte_carlo"] = Field(
+        default="historical",
+        description="historical: the scenarios as they are. parametric: from their moments, or from a covariance. "
+        "monte_carlo: simulated from their covariance, or from the one given",
+    )
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=16)] = Field(
+        default=(0.95, 0.99), description="confidence levels"
+    )
+    quantile: Literal["lower", "higher", "linear"] = Field(
+        default="lower",
+        description="of n losses of scenarios: lower is the ceil(level n)-th of them, higher the next one where "
+        "level n is whole, linear NumPy's default",
+    )
+    distribution: Literal["normal", "student_t", "cornish_fisher"] = Field(
+        default="normal",
+        description="of the losses, for parametric and monte_carlo; student_t has the covariance given or measured. "
+        "cornish_fisher (parametric alone): the normal quantile corrected by measured skewness and kurtosis",
+    )
+    degrees_of_freedom: float | None = Field(
+        default=None, gt=2, le=1000, description="of student_t; a whole number of at most 100 for monte_carlo"
+    )
+    decay: float | None = Field(
+        default=None,
+        ge=0.5,
+        lt=1,
+        description="factor of a scenario's weight for each newer one; the last row is the newest. null: equal weights",
+    )
+    scenarios: int | None = Field(
+        default=None, ge=2, le=MOST_SCENARIOS, description="that monte_carlo simulates; 100,000 if null"
+    )
+    components: bool = Field(default=False, description="also compute marginal and component contributions")
+    window: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="neighbours by rank on each side of the VaR scenario over which its contributions are averaged; "
+        "for historical and monte_carlo",
+    )
+
+    @property
+    def samples(self) -> bool:
+        """Whether a quantile of scenarios is taken."""
+        return self.method != "parametric"
+
+    @property
+    def simulated(self) -> int:
+        return 100_000 if self.scenarios is None else self.scenarios
+
+    @field_validator("levels")
+    @classmethod
+    def _levels_differ(cls, levels: tuple[float, ...]) -> tuple[float, ...]:
+        if len(set(levels)) < len(levels):
+            raise ValueError(f"levels has {len(levels)} numbers, of which {len(set(levels))} differ; give each once")
+        return levels
+
+    @model_validator(mode="after")
+    def _fields_belong_to_the_method(self) -> Self:
+        def belongs(name: str, given: bool, methods: str, allowed: bool) -> None:
+            if given and not allowed:
+                raise ValueError(
+                    f"{name} belongs to {methods}; method is {self.method}, distribution {self.distribution}"
+                )
+
+        simulates, student = self.method == "monte_carlo", self.distribution == "student_t"
+        belongs(
+            "distribution", self.distribution != "normal", "parametric and monte_carlo", self.method != "historical"
+        )
+        belongs("cornish_fisher", self.distribution == "cornish_fisher", "parametric", self.method == "parametric")
+        belongs("degrees_of_freedom", self.degrees_of_freedom is not None, "student_t", student)
+        belongs("scenarios", self.scenarios is not None, "monte_carlo", simulates)
+        belongs("window", self.window > 0, "historical and monte_carlo", self.samples)
+        belongs("quantile", self.quantile != "lower", "historical and monte_carlo", self.samples)
+        if student and self.degrees_of_freedom is None:
+            raise ValueError("student_t needs degrees_of_freedom")
+        freedom = self.degrees_of_freedom or 3.0
+        if simulates and (freedom != int(freedom) or freedom > 100):
+            raise ValueError(
+                f"degrees_of_freedom {freedom:g}: a simulation adds squares of as many normals, so it takes a whole "
+                "number of at most 100"
+            )
+        if self.decay is not None and (self.quantile == "linear" or self.window):
+            raise ValueError(
+                "linear and window count scenarios by rank, so they need equal weights, and decay is given"
+            )
+        return self
+
+
+class VarBacktest(Params):
+    """A level whose forecasts are compared with what happened."""
+
+    level: Level = Field(default=0.99, description="confidence level of the forecasts")
+
+
+class Performance(Params):
+    """Conventions of performance: simple returns, deviations with n - 1, arithmetic means times periods a year."""
+
+    periods_per_year: float = Field(default=252.0, gt=0, le=1e6, description="returns in a year: 252 days, 12 months")
+    risk_free: float = Field(
+        default=0.0, gt=-1, le=10, description="rate of a year; that of a period is it divided by periods_per_year"
+    )
+    target: float | None = Field(
+        default=None, gt=-1, le=10, description="of a year, for Sortino and Omega; null: risk_free"
+    )
+    drawdowns: int = Field(default=5, ge=1, le=20, description="how many of the deepest drawdowns are listed")
+
+
+def exact(level: float) -> Fraction:
+    """A level as it is written: 0.95 is 95 / 100, not the binary number near it."""
+    return Fraction(repr(level))
+
+
+# ---------------------------------------------------------------- value_at_risk
+
+
+def portfolios(weights: ArrayInfo) -> int:
+    return weights.shape[0] if weights.ndim == 2 else 1
+
+
+def scenarios(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> int:
+    """The scenarios that a job has: rows of returns, or simulated ones; 0 where a covariance says all."""
+    if params.method == "monte_carlo":
+        return params.simulated
+    return inputs["returns"].shape[0] if "returns" in inputs else 0
+
+
+def portfolios_of_a_chunk(count: int, total: int) -> int:
+    """The portfolios in one chunk, of `total` with `count` scenarios each."""
+    return min(total, max(1, CHUNK // max(count, 1)))
+
+
+def _var_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
+    """The grid of a value at risk: portfolios, with their losses, and rows of scenarios, which all portfolios share."""
+    count, total, assets = scenarios(params, inputs), portfolios(inputs["weights"]), inputs["weights"].shape[-1]
+    if count == 0:
+        return Grid(1, 0)
+    each = portfolios_of_a_chunk(count, total)
+    rows, levels, tiles = min(ROWS, count), len(params.levels), -(-count // TILE)
+    moved = 2 * levels * (rows + assets + PIECES) if params.components else 0  # weights of scenarios, and their sums
+    selected = 7 * levels * (256 + 3)  # counters of digits, prefixes, ranks and results
+    summed = levels * (3 + 2 * tiles) + 4 * tiles + 1
+    numbers = count + rows + assets + 2 + moved + max(selected, summed)
+    weighted = params.decay is not None or "probabilities" in inputs
+    return Grid(-(-total // each), 8 * each * numbers, 8 * (rows * assets + (count if weighted else 1)))
+
+
+def _var_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
+    grid, weights = _var_grid(params, inputs), inputs["weights"]
+    total, assets, levels = portfolios(weights), weights.shape[-1], len(params.levels)
+    out = 8 * total * levels * (4 + 4 * assets * params.components)
+    return Cost(
+        sum(given.nbytes for given in inputs.values()) + out + grid.fixed + grid.each + 8 * 3 * assets * assets,
+        work=_var_work(params, inputs),
+        step=_MULTIPLY_ADD,
+    )
+
+
+def _var_work(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> float:
+    """Multiply-adds: losses, contributions, passes over the losses (of 100 each), and a covariance and its factor."""
+    count, total, assets = scenarios(params, inputs), portfolios(inputs["weights"]), inputs["weights"].shape[-1]
+    moved = 2 * len(params.levels) * params.components
+    work = float(total) * count * (assets * (1 + moved) + 100 * (1 + len(params.levels)))
+    if params.method == "monte_carlo":
+        measured = inputs["returns"].shape[0] if "returns" in inputs else 0
+        work += float(count) * assets * 200 * (1 + params.components) + float(assets) ** 2 * (measured + 10 * assets)
+    return work + float(total) * assets * assets * (count == 0)
+
+
+def _check_var(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
+    weights, returns = inputs["weights"], inputs.get("returns")
+    assets, total = weights.shape[-1], portfolios(weights)
+    if (returns is None) == ("covariance" not in inputs):
+        raise refuse("/inputs/returns", "give returns, or a covariance instead of them; one of both")
+    if returns is None and (params.method == "historical" or params.distribution == "cornish_fisher"):
+        raise refuse("/inputs/returns", f"{params.method} {params.distribution} needs returns, not a covariance")
+    if returns is None and (params.decay is not None or "probabilities" in inputs):
+        raise refuse("/inputs/returns", "decay and probabilities are weights of returns, and a covariance is given")
+    if returns is not None and "mean" in inputs:
+        raise refuse("/inputs/mean", "the mean of returns is measured; give one with a covariance alone")
+    if assets > MOST_ASSETS:
+        raise refuse("/inputs/weights", f"{assets:,} assets, the most are {MOST_ASSETS:,}")
+    shapes = {"returns": (*(returns.shape[:1] if returns else ()), assets), "covariance": (assets, assets)}
+    shapes |= {"mean": (assets,), "probabilities": returns.shape[:1] if returns else ()}
+    for name, shape in shapes.items():
+        if name in inputs and inputs[name].shape != shape:
+            raise refuse(
+                f"/inputs/{name}",
+                f"shape {list(inputs[name].shape)}, and weights has {assets} assets"
+                f"{f', returns {shape[0]} scenarios' if name == 'probabilities' else ''}: it should be {list(shape)}",
+            )
+    if "probabilities" in inputs and (params.decay is not None or params.quantile == "linear" or params.window):
+        raise refuse("/inputs/probabilities", "probabilities go with neither decay nor linear nor window")
+    _check_scenarios(params, inputs)
+    if (work := _var_work(params, inputs)) > MOST_WORK:
+        raise refuse(
+            "/inputs/weights",
+            f"{total:,} portfolios of {assets:,} assets take {work:.3g} steps, the most are {MOST_WORK:.3g}: "
+            "divide the portfolios",
+        )
+
+
+def _check_scenarios(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> None:
+    rows = inputs["returns"].shape[0] if "returns" in inputs else None
+    if rows is not None and rows > MOST_SCENARIOS:
+        raise refuse("/inputs/returns", f"{rows:,} scenarios, the most are {MOST_SCENARIOS:,}")
+    least = 1 if params.method == "historical" else 4 if params.distribution == "cornish_fisher" else 2
+    if rows is not None and rows < least:
+        raise refuse("/inputs/returns", f"{params.method} {params.distribution} needs {least} scenarios, got {rows}")
+    if params.samples:
+        count, level = scenarios(params, inputs), max(params.levels)
+        tail = 1 - exact(level)
+        if count * tail < 1:
+            at = "/inputs/returns" if params.method == "historical" else "/params/scenarios"
+            raise refuse(
+                at,
+                f"beyond level {level:g} lie {float(count * tail):g} of {count:,} scenarios; it needs "
+                f"{-(-tail.denominator // tail.numerator):,} scenarios for one of them",
+            )
+
+
+def _var_sharding(params: Any, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
+    """The sharding of a value at risk: portfolios. A shard reads, or simulates, all scenarios."""
+    weights = inputs["weights"]
+    if weights.ndim == 1:
+        return None
+    total, levels = weights.shape[0], len(params.levels)
+    flat = Division(ArrayInfo("float64", (total, levels)))
+    parts = Division(ArrayInfo("float64", (total, levels, weights.shape[1] * params.components)), inner=2)
+    return Sharding(
+        total,
+        lambda _: params,
+        inputs={"weights": Division(weights)},
+        joined=dict.fromkeys(FLAT, flat) | dict.fromkeys(CONTRIBUTIONS, parts),
+        values=named(params),
+    )
+
+
+def named(params: ValueAtRisk) -> dict[str, Any]:
+    """The outputs of a value at risk that say what was computed."""
+    return {
+        "levels": list(params.levels),
+        "method": params.method,
+        "quantile": params.quantile if params.samples else None,
+    }
+
+
+_REAL: tuple[DType, ...] = ("float64", "float32")
+_SHAPE = "shape (portfolios, levels), or (levels) for one portfolio"
+_PARTS = "shape (portfolios, levels, assets), or (levels, assets); without `components` the last axis has length 0"
+_ARRAYS = (
+    Output("var", f"value at risk: the loss that is exceeded with probability 1 - level; {_SHAPE}"),
+    Output("cvar", f"expected shortfall: the mean of the worst 1 - level of the losses; {_SHAPE}"),
+    Output("var_error", f"standard error of var; NaN where it is not known; {_SHAPE}"),
+    Output("cvar_error", f"standard error of cvar; NaN where it is not known; {_SHAPE}"),
+    Output("marginal_var", f"derivative of var by each asset's weight; {_PARTS}"),
+    Output("component_var", f"weight times marginal_var: parts of var, which add up to it; {_PARTS}"),
+    Output("marginal_cvar", f"derivative of cvar by each asset's weight; {_PARTS}"),
+    Output("component_cvar", f"weight times marginal_cvar: parts of cvar, which add up to it; {_PARTS}"),
+)
+FLAT = tuple(output.name for output in _ARRAYS[:4])
+CONTRIBUTIONS = tuple(output.name for output in _ARRAYS[4:])
+
+_RETURNS = {"data": [[0.01, -0.02], [-0.03, 0.01], [0.02, 0.02], [-0.01, -0.04], [0.0, 0.03]], "dtype": "float64"}
+_WEIGHTS = {"data": [[0.5, 0.5], [1.0, -0.5]], "dtype": "float64"}
+_SHOWN = {"returns": _RETURNS, "weights": _WEIGHTS}
+
+VALUE_AT_RISK = Operation(
+    name="value_at_risk",
+    summary="Value at risk and expected shortfall of portfolios, with standard errors and each asset's contribution.",
+    package="warpdesk_server.kernels.risk",
+    params=ValueAtRisk,
+    inputs=(
+        Input(
+            "weights",
+            "amount held of each asset, shape (assets), or (portfolios, assets); losses are in its unit",
+            _REAL,
+            (1, 2),
+        ),
+        Input(
+            "returns",
+            "simple returns of each asset in each scenario, shape (scenarios, assets), oldest first",
+            _REAL,
+            (2,),
+            required=False,
+        ),
+        Input("probabilities", "weights of the scenarios, 0 or more, shape (scenarios)", _REAL, (1,), required=False),
+        Input(
+            "covariance",
+            "covariance of the returns instead of these, shape (assets, assets)",
+            _REAL,
+            (2,),
+            required=False,
+        ),
+        Input(
+            "mean",
+            "mean of the returns beside a covariance, shape (assets); 0 if left out",
+            _REAL,
+            (1,),
+            required=False,
+        ),
+    ),
+    outputs=(
+        *_ARRAYS,
+        Output("levels", "the confidence levels, in the order of the arrays", "value"),
+        Output("method", "historical, parametric or monte_carlo", "value"),
+        Output("quantile", "the rule of the quantile; null for parametric", "value"),
+    ),
+    example=Example({"levels": [0.8], "components": True}, _SHOWN),
+    cost=_var_cost,
+    check=_check_var,
+    grid=_var_grid,
+    batching=Batching(steps=1e8, alike=False),
+    sharding=_var_sharding,
+    randomness="seed",
+    variants=(
+        Example({"levels": [0.8], "decay": 0.9, "components": True}, _SHOWN),
+        Example({"method": "parametric", "components": True}, _SHOWN),
+        Example(
+            {"method": "monte_carlo", "scenarios": 1000, "distribution": "student_t", "degrees_of_freedom": 5.0}, _SHOWN
+        ),
+    ),
+    compile_seconds=8.0,
+    counted_as="risk",
+)
+
+
+# ---------------------------------------------------------------- series: var_backtest and performance
+
+
+def series(shape: tuple[int, ...]) -> tuple[int, int]:
+    """The number of series and of times of an array (series, time), or of one series (time)."""
+    return (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
+
+
+def series_of_a_chunk(shape: tuple[int, ...]) -> int:
+    count, time = series(shape)
+    return min(count, max(1, CHUNK // time))
+
+
+def _series_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
+    count, time = series(inputs["returns"].shape)
+    each = series_of_a_chunk(inputs["returns"].shape)
+    listed = params.drawdowns if isinstance(params, Performance) else 0
+    both = 2 if "var" in inputs else 1
+    shared = 8 * (time if "benchmark" in inputs else 1)
+    return Grid(-(-count // each), 8 * each * (both * time + SUMS) + 20 * each * listed, shared)
+
+
+def _series_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
+    grid, returns = _series_grid(params, inputs), inputs["returns"]
+    copied = sum(8 * given.size for given in inputs.values() if ITEMSIZE[given.dtype] < 8)
+    out = series(returns.shape)[0] * 8 * (SUMS + 40)
+    nbytes = sum(given.nbytes for given in inputs.values()) + copied + out + grid.each
+    return Cost(nbytes, work=float(returns.size), step=2e-8 if isinstance(params, Performance) else 1e-9)
+
+
+def _check_backtest(_params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
+    returns, var = inputs["returns"], inputs["var"]
+    if returns.shape != var.shape:
+        raise refuse(
+            "/inputs/var", f"shape {list(var.shape)}, and returns has {list(returns.shape)}: they must be equal"
+        )
+    _check_times(inputs, 2)
+
+
+def _check_performance(_params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
+    time = series(inputs["returns"].shape)[1]
+    if "benchmark" in inputs and inputs["benchmark"].shape != (time,):
+        raise refuse(
+            "/inputs/benchmark",
+            f"shape {list(inputs['benchmark'].shape)}, and returns has {time} times: it should be [{time}]",
+        )
+    _check_times(inputs, 2)
+
+
+def _check_times(inputs: Mapping[str, ArrayInfo], least: int) -> None:
+    time = series(inputs["returns"].shape)[1]
+    if not least <= time < 1 << 31:
+        raise refuse("/inputs/returns", f"{time:,} returns of each series; it needs at least {least} and below 2^31")
+
+
+_SERIES = "shape (series); of one series (1)"
+
+VAR_BACKTEST = Operation(
+    name="var_backtest",
+    summary="Tests of value-at-risk forecasts: Kupiec's, Christoffersen's and the Basel traffic light.",
+    package="warpdesk_server.kernels.risk",
+    params=VarBacktest,
+    inputs=(
+        Input(
+            "returns",
+            "what was earned, shape (series, time) or (time), oldest first; losses are negative",
+            _REAL,
+            (1, 2),
+        ),
+        Input(
+            "var",
+            "the forecasts, of the shape of returns, losses positive: exceeded where -return > var",
+            _REAL,
+            (1, 2),
+        ),
+    ),
+    outputs=(
+        Output("exceptions", f"how often the loss exceeded the forecast, int64; {_SERIES}"),
+        Output("expected", "how often it should have: (1 - level) times the number of forecasts", "value"),
+        Output("kupiec", f"likelihood ratio of unconditional coverage (proportion of failures); {_SERIES}"),
+        Output("kupiec_p", f"its p-value, chi-squared with 1 degree of freedom; {_SERIES}"),
+        Output("independence", f"Christoffersen's likelihood ratio of independence; NaN where unknown; {_SERIES}"),
+        Output("independence_p", f"its p-value, chi-squared with 1 degree of freedom; {_SERIES}"),
+        Output("conditional", f"likelihood ratio of conditional coverage: kupiec + independence; {_SERIES}"),
+        Output("conditional_p", f"its p-value, chi-squared with 2 degrees of freedom; {_SERIES}"),
+        Output(
+            "transitions", "how often no exception or one (first) was followed by none or one; int64, (series, 2, 2)"
+        ),
+        Output("zone", "of the Basel traffic light for each series: green, yellow or red", "value"),
+        Output("cumulative", f"probability of fewer or as many exceptions, by which the zone is chosen; {_SERIES}"),
+        Output("unknown", "for each series null, or a sentence why its independence is not known", "value"),
+    ),
+    example=Example(
+        {"level": 0.8},
+        {
+            "returns": {"data": [0.01, -0.03, -0.04, 0.02, 0.0, -0.01], "dtype": "float64"},
+            "var": {"data": [0.02, 0.02, 0.03, 0.03, 0.02, 0.02], "dtype": "float64"},
+        },
+    ),
+    cost=_series_cost,
+    check=_check_backtest,
+    grid=_series_grid,
+    batching=Batching(steps=1e7, alike=False),
+    compile_seconds=1.0,
+    counted_as="risk",
+)
+
+PERFORMANCE = Operation(
+    name="performance",
+    summary="Performance of return series: growth, risk-adjusted ratios, drawdowns, and against a benchmark.",
+    package="warpdesk_server.kernels.risk",
+    params=Performance,
+    inputs=(
+        Input("returns", "simple returns, -1 or more, shape (series, time) or (time), oldest first", _REAL, (1, 2)),
+        Input("benchmark", "simple returns of a benchmark, shape (time)", _REAL, (1,), required=False),
+    ),
+    outputs=(
+        Output("total_return", f"growth over all times, less 1; {_SERIES}"),
+        Output("annual_return", f"the same a year, compounded (CAGR); {_SERIES}"),
+        Output("volatility", f"standard deviation (n - 1) times the root of periods a year; {_SERIES}"),
+        Output("sharpe", f"mean over risk_free by the standard deviation, a year; {_SERIES}"),
+        Output("sortino", f"mean over target by the downside deviation over all n times, a year; {_SERIES}"),
+        Output("calmar", f"annual_return by max_drawdown; {_SERIES}"),
+        Output("omega", f"sum of returns above target by that of those below it; {_SERIES}"),
+        Output("skew", f"third moment by the 3/2 power of the variance (n); {_SERIES}"),
+        Output("kurtosis", f"fourth moment by the square of the variance (n), less 3; {_SERIES}"),
+        Output("max_drawdown", f"largest fall from a peak, as a positive part of it; {_SERIES}"),
+        Output(
+            "drawdown_depth", "of the deepest drawdowns, deepest first, 0 where there are fewer; (series, drawdowns)"
+        ),
+        Output("drawdown_start", "how many returns had been earned at the peak; -1: none; int32, (series, drawdowns)"),
+        Output("drawdown_trough", "how many at the lowest point; -1: none; int32, (series, drawdowns)"),
+        Output(
+            "drawdown_recovery",
+            "how many when the peak was reached again; -1: not yet, or none; int32, (series, drawdowns)",
+        ),
+        Output("drawdown_length", "returns from peak to recovery, or to the end; 0: none; int32, (series, drawdowns)"),
+        Output("tracking_error", f"standard deviation (n - 1) of returns less the benchmark's, a year; {_SERIES}"),
+        Output("information_ratio", f"mean of returns less the benchmark's by their deviation, a year; {_SERIES}"),
+        Output("beta", f"covariance with the benchmark by its variance; {_SERIES}"),
+        Output("alpha", f"mean excess return less beta times the benchmark's, a year (Jensen); {_SERIES}"),
+        Output("up_capture", f"geometric mean where the benchmark rose, by the benchmark's there; {_SERIES}"),
+        Output("down_capture", f"geometric mean where the benchmark fell, by the benchmark's there; {_SERIES}"),
+        Output("undefined", "sentences: which numbers are NaN, of how many series, and why", "value"),
+    ),
+    example=Example(
+        {"periods_per_year": 12.0},
+        {
+            "returns": {"data": [[0.02, -0.03, 0.01, 0.04, -0.01], [0.0, 0.01, 0.02, -0.02, 0.01]], "dtype": "float64"},
+            "benchmark": {"data": [0.01, -0.02, 0.02, 0.03, -0.01], "dtype": "float64"},
+        },
+    ),
+    cost=_series_cost,
+    check=_check_performance,
+    grid=_series_grid,
+    batching=Batching(steps=1e6, alike=False),
+    compile_seconds=2.0,
+    counted_as="risk",
+)
+
+OPERATIONS = (VALUE_AT_RISK, VAR_BACKTEST, PERFORMANCE)
