@@ -18,7 +18,7 @@
 // Launch. draw, weigh: a thread for a number, any blocks. turn: 32 x 4 threads for 32 x 32 numbers. count_digits: 256
 // threads for a tile of a portfolio, grid.y a wanted mass; choose_digit: a thread for each of these. tail_tiles,
 // moment_tiles: 256 threads for a tile, grid.y a threshold. count_exceptions: a warp for a series; run_series: a thread.
-// Static shared memory at most 8 KiB.
+// Static shared memory at most 8.25 KiB.
 //
 // Per loss: turn moves 16 bytes, and each turn of the selection, each threshold and each pass of moments reads 8, most of
 // them from the second-level cache where 100,000 scenarios of 100 portfolios fit, with some 6 operations and an atomic in
@@ -39,7 +39,6 @@
 #define TILE 8192
 #define PIECES 8
 #define SUMS 27
-#define MOST_DRAWDOWNS 20
 
 const u32 ALL = 0xffffffffu;
 const u64 SIGN = 0x8000000000000000ull;
