@@ -6,7 +6,8 @@ They run on the host for both backends, so that no byte depends on a C library.
 from math import inf, sqrt
 
 from warpdesk_server.kernels.device.elementary import exp64, log64
-from warpdesk_server.kernels.monte_carlo.closed_form import normal_cdf, normal_quantile
+from warpdesk_server.kernels.device.normal_tail import normal_cdf
+from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
 
 SQRT_TWO_PI = 2.5066282746310005
 PI = 3.141592653589793

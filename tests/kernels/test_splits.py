@@ -21,7 +21,7 @@ from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
-from tests.kernels.risk.cases import book, covariance, forecasts, series
+from tests.kernels.risk.cases import covariance, forecasts, series, weighted_book
 from tests.kernels.tridiagonal.cases import systems
 from tests.kernels.vanilla_options.cases import MODELS, book, quotes
 from warpdesk_server.kernels.array import ArrayInfo
@@ -275,7 +275,7 @@ def _value_at_risk(random: Random) -> dict[str, Any]:
     if method == "monte_carlo":
         return {**given, "scenarios": scenarios, **covariance(assets, portfolios), "seed": int(random.integers(99))}
     decay = {"decay": 0.99} if random.random() < 0.5 else {}
-    return {**given, **decay, **book(scenarios, assets, portfolios), "seed": 1}
+    return {**given, **decay, **weighted_book(scenarios, assets, portfolios), "seed": 1}
 
 
 # Parameters, inputs, seed and key of a random request, by name.

@@ -11,7 +11,9 @@ from tests.kernels.parity import Case
 Arrays = dict[str, NDArray[Any]]
 
 
-def book(scenarios: int, assets: int, portfolios: int, dtype: str = "float64", probabilities: bool = False) -> Arrays:
+def weighted_book(
+    scenarios: int, assets: int, portfolios: int, dtype: str = "float64", probabilities: bool = False
+) -> Arrays:
     """Returns with ties among them, and weights of both signs; no portfolios: one, with weights of rank 1."""
     random = np.random.default_rng([scenarios, assets, portfolios])
     wild = np.where(random.random((scenarios, 1)) < 0.05, 0.03, 0.01)
@@ -65,17 +67,17 @@ def _var(name: str, inputs: Callable[[], Arrays], small: bool = True, **params: 
 _T = {"distribution": "student_t", "degrees_of_freedom": 5.0}
 
 CASES: tuple[Case, ...] = (
-    _var("one", lambda: book(40, 3, 0), levels=(0.9,), components=True),
-    _var("rules", lambda: book(257, 5, 33), quantile="linear", window=3, components=True),
-    _var("higher-float32", lambda: book(100, 2, 3, "float32"), quantile="higher", levels=(0.5, 0.95)),
-    _var("tiles", lambda: book(8_200, 3, 2), small=False, levels=(0.95, 0.999), components=True),
-    _var("decay", lambda: book(300, 4, 2), decay=0.97, components=True),
-    _var("probabilities", lambda: book(120, 4, 2, probabilities=True), components=True),
-    _var("normal", lambda: book(257, 5, 33), method="parametric", components=True),
-    _var("cornish-fisher", lambda: book(300, 4, 2), method="parametric", distribution="cornish_fisher", decay=0.99,
-         components=True),
+    _var("one", lambda: weighted_book(40, 3, 0), levels=(0.9,), components=True),
+    _var("rules", lambda: weighted_book(257, 5, 33), quantile="linear", window=3, components=True),
+    _var("higher-float32", lambda: weighted_book(100, 2, 3, "float32"), quantile="higher", levels=(0.5, 0.95)),
+    _var("tiles", lambda: weighted_book(8_200, 3, 2), small=False, levels=(0.95, 0.999), components=True),
+    _var("decay", lambda: weighted_book(300, 4, 2), decay=0.97, components=True),
+    _var("probabilities", lambda: weighted_book(120, 4, 2, probabilities=True), components=True),
+    _var("normal", lambda: weighted_book(257, 5, 33), method="parametric", components=True),
+    _var("cornish-fisher", lambda: weighted_book(300, 4, 2), method="parametric", distribution="cornish_fisher",
+         decay=0.99, components=True),
     _var("given-covariance", lambda: covariance(4, 3), method="parametric", components=True, **_T),
-    _var("simulated", lambda: book(60, 6, 3), method="monte_carlo", scenarios=400, components=True),
+    _var("simulated", lambda: weighted_book(60, 6, 3), method="monte_carlo", scenarios=400, components=True),
     _var("simulated-t", lambda: covariance(5, 0), method="monte_carlo", scenarios=400, components=True, **_T),
     Case("var_backtest", {"level": 0.95}, lambda: forecasts(5, 300), name="var_backtest-five"),
     Case("var_backtest", {}, lambda: forecasts(0, 33, "float32"), name="var_backtest-float32"),

@@ -15,7 +15,7 @@ from scipy import stats
 
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
-from tests.kernels.risk.cases import book, covariance
+from tests.kernels.risk.cases import covariance, weighted_book
 from tests.kernels.risk.reference import reference
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
@@ -138,7 +138,7 @@ def test_a_level_is_the_decimal_that_is_written() -> None:
 
 
 def test_losses_of_portfolios_are_numpys_in_any_shape_of_weights() -> None:
-    found = book(3_000, 30, 70)
+    found = weighted_book(3_000, 30, 70)
     answer = run(**found, levels=(0.9, 0.99))
     losses = -(found["returns"] @ found["weights"].T)
     ranked = np.sort(losses, axis=0)
@@ -170,7 +170,7 @@ def test_extremes_are_selected_exactly() -> None:
     ids=str,
 )
 def test_components_add_up_to_the_measures(chosen: dict[str, Any]) -> None:
-    answer = run(**book(700, 6, 4), components=True, **chosen)
+    answer = run(**weighted_book(700, 6, 4), components=True, **chosen)
     for name in ("var", "cvar"):
         sums = answer[f"component_{name}"].sum(axis=-1)
         assert np.allclose(sums, answer[name], rtol=1e-11, atol=0)
@@ -188,7 +188,7 @@ def test_components_add_up_to_the_measures(chosen: dict[str, Any]) -> None:
     ids=str,
 )
 def test_marginals_are_derivatives(chosen: dict[str, Any]) -> None:
-    found = book(400, 4, 0)
+    found = weighted_book(400, 4, 0)
     found["returns"] = found["returns"] + 1e-4 * np.random.default_rng(1).normal(size=found["returns"].shape)  # no ties
     answer = run(**found, components=True, **chosen)
     step = 1e-7
@@ -201,7 +201,7 @@ def test_marginals_are_derivatives(chosen: dict[str, Any]) -> None:
 
 
 def test_a_window_averages_the_neighbours_of_the_var_scenario() -> None:
-    found = book(301, 3, 0)
+    found = weighted_book(301, 3, 0)
     losses = -(found["returns"] @ found["weights"])
     near = np.argsort(losses, kind="stable")[math.ceil(0.9 * 301) - 1 - 4 : math.ceil(0.9 * 301) - 1 + 5]
     # Ties at an end belong to the window.
@@ -222,7 +222,7 @@ def weighted_moments(losses: Array, masses: Array) -> tuple[float, float, float,
 
 @pytest.mark.parametrize("decay", [None, 0.98])
 def test_parametric_measures_are_scipys_of_numpys_moments(decay: float | None) -> None:
-    found = book(500, 5, 3)
+    found = weighted_book(500, 5, 3)
     losses = -(found["returns"] @ found["weights"].T)
     masses = np.ones(500) if decay is None else decay ** np.arange(500.0)[::-1]
     normal = run(**found, method="parametric", levels=(0.95,), decay=decay)
@@ -248,7 +248,7 @@ def test_parametric_measures_are_scipys_of_numpys_moments(decay: float | None) -
 
 
 def test_a_covariance_given_is_the_measured_one() -> None:
-    found = book(300, 6, 4)
+    found = weighted_book(300, 6, 4)
     returns = found["returns"]
     model = {"covariance": np.cov(returns.T), "mean": returns.mean(axis=0)}
     for chosen in ({}, {"distribution": "student_t", "degrees_of_freedom": 4.0}):
@@ -302,7 +302,7 @@ def test_a_portfolio_that_never_changes_loses_its_constant_and_has_no_derivative
 
 
 def test_probabilities_count_a_scenario_as_often() -> None:
-    found = book(60, 3, 2)
+    found = weighted_book(60, 3, 2)
     times = np.random.default_rng(2).integers(0, 4, 60)
     repeated = run(found["weights"], returns=np.repeat(found["returns"], times, axis=0), levels=(0.9,), components=True)
     answer = run(**found, probabilities=times / 8, levels=(0.9,), components=True)
@@ -311,7 +311,7 @@ def test_probabilities_count_a_scenario_as_often() -> None:
 
 
 def test_the_answer_depends_on_no_number_of_threads_and_scales_exactly() -> None:
-    found = book(9_000, 7, 20)
+    found = weighted_book(9_000, 7, 20)
     whole = run(**found, components=True)
     threads = numba.get_num_threads()
     try:
@@ -326,7 +326,7 @@ def test_the_answer_depends_on_no_number_of_threads_and_scales_exactly() -> None
 
 def test_chunks_of_portfolios_change_no_byte_and_take_what_the_grid_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for params in ({}, {"method": "parametric"}, {"method": "monte_carlo", "scenarios": 100}):
-        job = case(**book(200, 5, 33), components=True, **params)
+        job = case(**weighted_book(200, 5, 33), components=True, **params)
         whole = job.run()
         with monkeypatch.context() as patch:
             patch.setattr(spec, "CHUNK", 1_000)
