@@ -135,7 +135,7 @@ TASK = Task(
     ),
     outputs=(
         Output("weights", "with sum 1, shape (assets)"),
-        Output("bounds", "-1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int8, shape (assets)"),
+        Output("bounds", "-1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int32, shape (assets)"),
         Output("mean", "means'w; null without means", "value"),
         Output("risk", "standard deviation of the return; null without a covariance", "value"),
         Output("cvar", "mean of the worst losses over scenarios; null without scenarios", "value"),

@@ -70,7 +70,7 @@ def optimize(params: Optimize, context: Context, **inputs: Array) -> dict[str, A
     weights = np.array(solution.x[:assets])
     return {
         "weights": weights,
-        "bounds": (weights >= upper - _AT_BOUND).astype(np.int8) - (weights <= lower + _AT_BOUND).astype(np.int8),
+        "bounds": (weights >= upper - _AT_BOUND).astype(np.int32) - (weights <= lower + _AT_BOUND).astype(np.int32),
         **_facts(params, inputs, weights),
         "objective": solution.obj_val / scale,
         "gap": abs(solution.obj_val - solution.obj_val_dual) / scale,

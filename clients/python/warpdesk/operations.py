@@ -4158,7 +4158,7 @@ class Operations(ABC):
 
         Returns:
             weights: of the chosen portfolio, with sum 1, shape (assets)
-            bounds: -1 for an asset at its lower bound, 1 at its upper one, 0 between, int8, shape (assets)
+            bounds: -1 for an asset at its lower bound, 1 at its upper one, 0 between, int32, shape (assets)
             risk_contributions: each asset's part of the variance, with sum 1, shape (assets)
             mean: of the chosen portfolio per year
             risk: its standard deviation per year
@@ -5100,7 +5100,7 @@ class Operations(ABC):
 
         Returns:
             weights: with sum 1, shape (assets)
-            bounds: -1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int8, shape (assets)
+            bounds: -1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int32, shape (assets)
             mean: means'w; null without means
             risk: standard deviation of the return; null without a covariance
             cvar: mean of the worst losses over scenarios; null without scenarios

@@ -48,7 +48,7 @@ def frontier(
     margin = _AT_BOUND * np.maximum(1.0, np.abs(weights))
     return {
         "weights": weights,
-        "bounds": (weights >= most - margin).astype(np.int8) - (weights <= least + margin).astype(np.int8),
+        "bounds": (weights >= most - margin).astype(np.int32) - (weights <= least + margin).astype(np.int32),
         "risk_contributions": parts,
         "mean": mean,
         "risk": risk,

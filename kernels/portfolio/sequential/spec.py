@@ -102,7 +102,7 @@ FRONTIER = Operation(
     ),
     outputs=(
         Output("weights", "of the chosen portfolio, with sum 1, shape (assets)"),
-        Output("bounds", "-1 for an asset at its lower bound, 1 at its upper one, 0 between, int8, shape (assets)"),
+        Output("bounds", "-1 for an asset at its lower bound, 1 at its upper one, 0 between, int32, shape (assets)"),
         Output("risk_contributions", "each asset's part of the variance, with sum 1, shape (assets)"),
         Output("mean", "of the chosen portfolio per year", "value"),
         Output("risk", "its standard deviation per year", "value"),
