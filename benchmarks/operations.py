@@ -154,7 +154,7 @@ def _case_on_gpu(case: Case, device: Device, rates: on_gpu.Rates, out: Run) -> l
             return rows
         if solve is not None:
             rows.append(on_gpu.library_time(case, device, solve, "cuSPARSE gtsv2StridedBatch"))
-    if case.multiplied and case.sizes != "full":  # the full sizes have a case of the library's
+    if case.operation == "matmul" and case.sizes != "full":  # the full sizes have a case of the library's
         library = replace(case, params={"algorithm": "library"}, label=case.label.replace("kernel", "library"))
         if (reason := _no_library(library, device, inputs)) is not None:
             out.left_out[f"{case.operation}, {library.label} on the GPU"] = reason
