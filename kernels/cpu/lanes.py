@@ -3,7 +3,8 @@
 A compiler does not vectorise a loop in which each step needs the one before, and a scan is such a loop. Here the steps
 are written out: `load` and `store` eight neighbours at a `pointer`, `strided` for numbers further apart, `spread` one
 number, + - * / and `root` for each lane, `after_*` and `before_*` for the neighbours some lanes away, `transposed` for
-eight times eight, `where_*` for choices. Every operation rounds as its scalar twin does.
+eight times eight, `where_*` for choices, `which_*` for the lanes in which a
+comparison holds. Every operation rounds as its scalar twin does.
 """
 
 import operator
@@ -246,6 +247,18 @@ def _where(comparison: str) -> Any:
     return where
 
 
+def _which(comparison: str) -> Any:
+    @intrinsic
+    def which(_typing, left, right):  # type: ignore[no-untyped-def]
+        def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            bits = builder.bitcast(builder.fcmp_ordered(comparison, *args), ir.IntType(LANES))
+            return builder.zext(bits, ir.IntType(64))
+
+        return types.int64(left, right), code
+
+    return which
+
+
 @intrinsic
 def transposed(_typing, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
     """The transpose of eight vectors of an indicator's loop: one of all lanes 0, one of all lanes 1, and so on."""
@@ -277,6 +290,9 @@ before_1, before_2, before_4 = _slid(-1), _slid(-2), _slid(-4)
 where_below, where_equal = _where("<"), _where("==")
 where_differs = _where("!=")  # not NaN either
 where_at_most, where_at_least = _where("<="), _where(">=")
+
+# A bit for each lane of a that is below, or at most, that of b; NaN is neither.
+which_below, which_at_most = _which("<"), _which("<=")
 
 
 def _operator(symbol: Any, instruction: str) -> None:

@@ -5,8 +5,9 @@ of that operation. All indicators are operations, named like theirs; one with se
 0 or more and nothing else reaches over bars, so no expression can look ahead.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -179,14 +180,15 @@ def _finite(written: float, at: str) -> float:
 class _Reader:
     """The reader of one expression's JSON, which counts nodes and notes which inputs it reads."""
 
-    def __init__(self, params: Expression) -> None:
+    def __init__(self, params: Expression, inputs: Sequence[str]) -> None:
         self._let = params.let
+        self._inputs_there = inputs
         self._names: dict[str, Node | None] = {}  # None while it is read
         self._used: set[str] = set()  # names that an expression reads
         self._nodes = 0
         self.inputs: dict[str, str] = {}  # with the place that reads them first
         for name in params.let:
-            if name in INPUTS:
+            if name in inputs:
                 raise refuse(f"/params/let/{name}", f"{name!r} is the name of an input")
             self._named(name, f"/params/let/{name}")
         # By name: what a job record keeps has no other order.
@@ -232,11 +234,11 @@ class _Reader:
         return self._built(function, args, fields, at)
 
     def _named(self, name: str, at: str) -> Node:
-        if name in INPUTS:
+        if name in self._inputs_there:
             self.inputs.setdefault(name, at)
             return a.series(name)
         if name not in self._let:
-            names = ", ".join([*INPUTS, *self._let])
+            names = ", ".join([*self._inputs_there, *self._let])
             raise refuse(at, f"there is no series {name[:80]!r} here; there are {names}")
         if name not in self._names:
             self._names[name] = None
@@ -284,13 +286,23 @@ class _Reader:
             raise InvalidRequest(*moved, count=error.count) from None
 
 
-def read(params: Expression) -> tuple[dict[str, Node], dict[str, str]]:
-    """The outputs' nodes, and the inputs that are read with the place that does so first.
+def read(params: Expression, inputs: Sequence[str] = INPUTS) -> tuple[dict[str, Node], dict[str, str]]:
+    """The outputs' nodes, and the inputs that are read with the place that does so first; `inputs` are those there are.
 
     Raises InvalidRequest, with a JSON pointer into the parameters.
     """
-    reader = _Reader(params)
+    reader = _Reader(params, inputs)
     return reader.outputs, reader.inputs
+
+
+def series_fields(written: Mapping[str, Any]) -> dict[str, Any]:
+    """The series that an expression's operation reads, by their fields; an indicator's inputs where it has none."""
+    function, found = _FUNCTIONS[written["op"]], {}
+    places = {1: ("of",), 2: ("a", "b")}.get(len(function.args), ())
+    for name, place in itertools.zip_longest(function.args, places):
+        field = place if function.own and name not in written and place in written else name
+        found[field] = written.get(field, name)
+    return found
 
 
 def program_of(params: Expression, itemsize: int) -> Program:

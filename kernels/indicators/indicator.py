@@ -292,7 +292,7 @@ def require_little_work(program: Program, infos: Mapping[str, ArrayInfo]) -> Non
         )
 
 
-def _need(program: Program, rows: int, time: int, itemsize: int) -> int:
+def need(program: Program, rows: int, time: int, itemsize: int) -> int:
     """Bytes of device memory for whole rows: registers, inputs, and the tables of the loop that needs most."""
     arrays = stages(program, itemsize).registers + len(program.inputs)
     tables = max((_table(step, rows, time, itemsize) for step in program.steps), default=0)
@@ -334,7 +334,7 @@ def grid_of(program: Program, infos: Mapping[str, ArrayInfo]) -> Grid:
     if not rows * time:
         return Grid(0, 0)
     each = rows_of_a_chunk(rows, time)
-    return Grid(-(-rows // each), _need(program, each, time, itemsize), spec.ROUNDING)
+    return Grid(-(-rows // each), need(program, each, time, itemsize), spec.ROUNDING)
 
 
 def sharding_of(
