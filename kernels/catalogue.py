@@ -1,5 +1,6 @@
 """The catalogue: everything that the service can compute, in the order of the documentation."""
 
+from warpdesk_server.kernels.backtest.spec import OPERATIONS as BACKTEST
 from warpdesk_server.kernels.bars.spec import OPERATION as BARS
 from warpdesk_server.kernels.cross_section.spec import OPERATIONS as CROSS_SECTION
 from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
@@ -30,6 +31,7 @@ _ALL: tuple[Operation, ...] = (
     *VANILLA_OPTIONS,
     *PORTFOLIO,
     *SEQUENTIAL,
+    *BACKTEST,
     MONTE_CARLO,
     *RISK,
     DP_NOISE,

@@ -76,6 +76,7 @@ def requests() -> tuple[Request, ...]:
         *(documented(name) for name in ("tridiagonal_solve", "tridiagonal_inverse_diagonal")),
         *(documented(name) for name in ("covariance", "risk_parity", "frontier", "hrp")),
         *(documented(name) for name in ("value_at_risk", "var_backtest", "performance")),
+        *(documented(name) for name in ("backtest_sweep", "backtest", "overfitting")),
         ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
         option(steps=1, paths=20_000),
         option(steps=12, paths=20_000),

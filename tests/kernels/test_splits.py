@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kernels.backtest.cases import CROSS
+from tests.kernels.backtest.cases import market as quotes
 from tests.kernels.bars.cases import smaller
 from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
@@ -37,6 +39,7 @@ Random = np.random.Generator
 
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
+    "warpdesk_server.kernels.backtest": ("CHUNK", (500, 800, 1_200)),
     "warpdesk_server.kernels.bars": ("CHUNK", (1, 300, 1_000)),
     "warpdesk_server.kernels.cross_section": ("CHUNK", (200, 600, 1_500)),
     "warpdesk_server.kernels.dp_noise": ("CHUNK", (16, 64)),
@@ -276,6 +279,22 @@ def _value_at_risk(random: Random) -> dict[str, Any]:
         return {**given, "scenarios": scenarios, **covariance(assets, portfolios), "seed": int(random.integers(99))}
     decay = {"decay": 0.99} if random.random() < 0.5 else {}
     return {**given, **decay, **weighted_book(scenarios, assets, portfolios), "seed": 1}
+def _backtest(random: Random) -> dict[str, Any]:
+    bars = quotes(random, int(random.integers(12, 24)), int(random.integers(80, 160)), gaps=0.05)
+    return {"strategy": CROSS, "values": {"fast": 3, "slow": 8, "level": 70}, "stop_loss": 0.03, **bars}
+
+
+def _backtest_sweep(random: Random) -> dict[str, Any]:
+    bars = quotes(random, int(random.integers(3, 6)), int(random.integers(80, 120)), gaps=0.05)
+    graph = {"target": {"op": "sub", "a": {"op": "sma", "of": "close", "period": {"param": "fast"}}, "b": "open"}}
+    grid = {"fast": tuple(int(fast) for fast in random.integers(2, 20, 3)), "reach": (0.5, 1.0)}
+    stop = {"op": "mul", "a": {"param": "reach"}, "b": {"op": "atr", "period": 5}}
+    return {"strategy": graph, "grid": grid, "trailing_stop": stop, **bars}
+
+
+def _overfitting(random: Random) -> dict[str, Any]:
+    returns = random.normal(0, 0.01, (int(random.integers(2, 80)), int(random.integers(16, 60))))
+    return {"blocks": 8, "returns": returns}
 
 
 # Parameters, inputs, seed and key of a random request, by name.
@@ -298,6 +317,9 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "implied_volatility": lambda random: _one_for_all(random, quotes(int(random.integers(48, 160)))),
     "tridiagonal_solve": lambda random: _tridiagonal(random, rhs=True),
     "tridiagonal_inverse_diagonal": _tridiagonal,
+    "backtest_sweep": _backtest_sweep,
+    "backtest": _backtest,
+    "overfitting": _overfitting,
     "monte_carlo": _monte_carlo,
     "value_at_risk": _value_at_risk,
     "var_backtest": lambda random: forecasts(int(random.integers(4, 30)), int(random.integers(20, 90))),

@@ -783,6 +783,48 @@ class HrpResult(Result):
     risk: AnyArray
     order: AnyArray
     merges: AnyArray
+class BacktestSweepResult(Result):
+    """The result of `backtest_sweep`."""
+
+    metrics: AnyArray
+    block_sums: AnyArray
+    sets: AnyArray
+    prefix_differences: AnyArray
+    metric_names: Any
+    parameter_names: Any
+    rules: Any
+
+
+class BacktestResult(Result):
+    """The result of `backtest`."""
+
+    equity: AnyArray
+    position: AnyArray
+    trades: AnyArray
+    metrics: AnyArray
+    prefix_differences: AnyArray
+    metric_names: Any
+    parameter_names: Any
+    rules: Any
+    trade_fields: Any
+    reasons: Any
+
+
+class OverfittingResult(Result):
+    """The result of `overfitting`."""
+
+    best: Any
+    sharpe: Any
+    probabilistic_sharpe: Any
+    deflated_sharpe: Any
+    expected_best_sharpe: Any
+    trials: Any
+    pbo: Any
+    splits: Any
+    logits: AnyArray
+    chosen: AnyArray
+    walk_forward: AnyArray
+    walk_forward_sharpe: Any
 
 
 class MonteCarloResult(Result):
@@ -4212,6 +4254,385 @@ class Operations(ABC):
         """
         fields = given(covariance=covariance, distance=distance, linkage=linkage)
         return typed(HrpResult, self.run("hrp", params=fields, **options))
+    def backtest_sweep(
+        self,
+        close: Numbers,
+        *,
+        open: Numbers | None = None,
+        high: Numbers | None = None,
+        low: Numbers | None = None,
+        volume: Numbers | None = None,
+        benchmark: Numbers | None = None,
+        entries: Numbers | None = None,
+        short_entries: Numbers | None = None,
+        exits: Numbers | None = None,
+        short_exits: Numbers | None = None,
+        target: Numbers | None = None,
+        a: Numbers | None = None,
+        b: Numbers | None = None,
+        c: Numbers | None = None,
+        d: Numbers | None = None,
+        e: Numbers | None = None,
+        f: Numbers | None = None,
+        g: Numbers | None = None,
+        h: Numbers | None = None,
+        strategy: Mapping[str, Any] | None = None,
+        fill: Literal["next_open", "next_close", "same_close"] = "next_open",
+        fee: float = 0.0,
+        fee_of: Literal["traded", "spent"] = "traded",
+        fixed_fee: float = 0.0,
+        slippage: float = 0.0,
+        borrow: float = 0.0,
+        size: float | str | Mapping[str, Any] = 1.0,
+        size_in: Literal["equity", "units"] = "equity",
+        whole_units: bool = False,
+        stop_loss: float | str | Mapping[str, Any] | None = None,
+        trailing_stop: float | str | Mapping[str, Any] | None = None,
+        take_profit: float | str | Mapping[str, Any] | None = None,
+        stops_from: Literal["entry", "next_bar"] = "entry",
+        if_both: Literal["stop", "target"] = "stop",
+        target_fill: Literal["level", "open_if_better"] = "level",
+        opposite: Literal["reverse", "exit"] = "reverse",
+        last_bar: Literal["marked", "sold"] = "marked",
+        capital: float = 100000.0,
+        periods_per_year: float = 252.0,
+        blocks: int = 1,
+        flat_at_edges: bool = False,
+        prefix_checks: int = 0,
+        grid: Mapping[str, Any] | None = None,
+        sets: Mapping[str, Any] | None = None,
+        where: str = "",
+        **options: Unpack[RunOptions],
+    ) -> BacktestSweepResult:
+        """Metrics of a strategy for each set of parameters and each asset, with fees, stops and targets.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices; a bar that lacks a price fills no order, and its position is kept, shape (time) or
+                (assets, time), oldest first
+            volume: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            benchmark: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            entries: signals: not 0 to enter long, shape (time) or (assets, time), oldest first
+            short_entries: not 0 to enter short, shape (time) or (assets, time), oldest first
+            exits: not 0 to leave long, shape (time) or (assets, time), oldest first
+            short_exits: not 0 to leave short, shape (time) or (assets, time), oldest first
+            target: in place of all four: above 0 long, below 0 short, 0 none, NaN no change, shape (time) or (assets,
+                time), oldest first
+            a: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            b: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            c: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            d: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            e: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            f: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            g: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            h: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            strategy: a graph; without it the inputs entries, exits and so on, or target, are the signals
+            fill: where an order fills that a signal at a bar's close makes. same_close is optimistic: the price that
+                gives the signal can hardly be had
+            fee: fraction of each side's value
+            fee_of: what an entry's fee is a fraction of: the value that is traded, or that and the fee together
+            fixed_fee: of each side, in money; 0 to 1,000,000,000,000.0
+            slippage: fraction of the price, against you
+            borrow: of a short position's value, per year; 0 to 100
+            size: of a position: a number above 0, {"param": name}, or an expression, read at the signal's bar
+            size_in: whether `size` is a fraction of the equity at the entry, or units
+            whole_units: round units down to whole ones
+            stop_loss: a fraction of the entry's price, {"param": name}, or an expression: a distance in price
+            trailing_stop: as stop_loss, but from the best high (short: low) since the entry, up to the bar before
+            take_profit: a fraction of the entry's price, {"param": name}, or an expression: a distance in price
+            stops_from: whether stops and targets hold within the bar at whose open a position begins
+            if_both: which of the two fills where a bar reaches both, and its open neither
+            target_fill: the price of a target that the bar's open is already beyond
+            opposite: whether an entry against the position turns it, or only ends it
+            last_bar: whether a position is marked at the last close, or sold there
+            capital: 1e-06 to 1,000,000,000,000,000.0
+            periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
+            blocks: of bars, for walk-forward and PBO; 1 to 64
+            flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other
+            prefix_checks: cuts at which the job shows that it does not look ahead: bars from the cut on are replaced,
+                and the signals before it compared; 0 to 20
+            grid: values of each parameter, all combined with all
+            sets: in place of a grid: of each parameter its value in each set
+            where: what sets must meet: "fast < slow and slow < 200"
+
+        Returns:
+            metrics: total_return, cagr, volatility, sharpe, sortino, calmar, max_drawdown, drawdown_bars, trades,
+                win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, final_equity, ruined; shape
+                (metrics, sets) or (metrics, sets, assets), float64
+            block_sums: sums of the returns' first four powers in each block, for `overfitting`; shape (4, sets, blocks)
+                or (4, sets, assets, blocks)
+            sets: the value of each parameter in each set, shape (parameters, sets), float64
+            prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows no
+                look-ahead; shape (checks), int64
+            metric_names: the names of the metrics
+            parameter_names: the names of the parameters, in order
+            rules: every rule that orders went by; `optimistic` where they fill at the price that gives the signal;
+                whether signals can look ahead; the bars of the prefix checks
+        """
+        fields = given(
+            close=close,
+            open=open,
+            high=high,
+            low=low,
+            volume=volume,
+            benchmark=benchmark,
+            entries=entries,
+            short_entries=short_entries,
+            exits=exits,
+            short_exits=short_exits,
+            target=target,
+            a=a,
+            b=b,
+            c=c,
+            d=d,
+            e=e,
+            f=f,
+            g=g,
+            h=h,
+            strategy=strategy,
+            fill=fill,
+            fee=fee,
+            fee_of=fee_of,
+            fixed_fee=fixed_fee,
+            slippage=slippage,
+            borrow=borrow,
+            size=size,
+            size_in=size_in,
+            whole_units=whole_units,
+            stop_loss=stop_loss,
+            trailing_stop=trailing_stop,
+            take_profit=take_profit,
+            stops_from=stops_from,
+            if_both=if_both,
+            target_fill=target_fill,
+            opposite=opposite,
+            last_bar=last_bar,
+            capital=capital,
+            periods_per_year=periods_per_year,
+            blocks=blocks,
+            flat_at_edges=flat_at_edges,
+            prefix_checks=prefix_checks,
+            grid=grid,
+            sets=sets,
+            where=where,
+        )
+        return typed(BacktestSweepResult, self.run("backtest_sweep", params=fields, **options))
+
+    def backtest(
+        self,
+        close: Numbers,
+        *,
+        open: Numbers | None = None,
+        high: Numbers | None = None,
+        low: Numbers | None = None,
+        volume: Numbers | None = None,
+        benchmark: Numbers | None = None,
+        entries: Numbers | None = None,
+        short_entries: Numbers | None = None,
+        exits: Numbers | None = None,
+        short_exits: Numbers | None = None,
+        target: Numbers | None = None,
+        a: Numbers | None = None,
+        b: Numbers | None = None,
+        c: Numbers | None = None,
+        d: Numbers | None = None,
+        e: Numbers | None = None,
+        f: Numbers | None = None,
+        g: Numbers | None = None,
+        h: Numbers | None = None,
+        strategy: Mapping[str, Any] | None = None,
+        fill: Literal["next_open", "next_close", "same_close"] = "next_open",
+        fee: float = 0.0,
+        fee_of: Literal["traded", "spent"] = "traded",
+        fixed_fee: float = 0.0,
+        slippage: float = 0.0,
+        borrow: float = 0.0,
+        size: float | str | Mapping[str, Any] = 1.0,
+        size_in: Literal["equity", "units"] = "equity",
+        whole_units: bool = False,
+        stop_loss: float | str | Mapping[str, Any] | None = None,
+        trailing_stop: float | str | Mapping[str, Any] | None = None,
+        take_profit: float | str | Mapping[str, Any] | None = None,
+        stops_from: Literal["entry", "next_bar"] = "entry",
+        if_both: Literal["stop", "target"] = "stop",
+        target_fill: Literal["level", "open_if_better"] = "level",
+        opposite: Literal["reverse", "exit"] = "reverse",
+        last_bar: Literal["marked", "sold"] = "marked",
+        capital: float = 100000.0,
+        periods_per_year: float = 252.0,
+        blocks: int = 1,
+        flat_at_edges: bool = False,
+        prefix_checks: int = 0,
+        values: Mapping[str, Any] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> BacktestResult:
+        """Equity, position and trades of a strategy with one set of parameters: the curve behind a sweep's metrics.
+
+        Args:
+            open: opening prices, shape (time) or (assets, time), oldest first
+            high: highest prices of the bars, shape (time) or (assets, time), oldest first
+            low: lowest prices of the bars, shape (time) or (assets, time), oldest first
+            close: closing prices; a bar that lacks a price fills no order, and its position is kept, shape (time) or
+                (assets, time), oldest first
+            volume: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            benchmark: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            entries: signals: not 0 to enter long, shape (time) or (assets, time), oldest first
+            short_entries: not 0 to enter short, shape (time) or (assets, time), oldest first
+            exits: not 0 to leave long, shape (time) or (assets, time), oldest first
+            short_exits: not 0 to leave short, shape (time) or (assets, time), oldest first
+            target: in place of all four: above 0 long, below 0 short, 0 none, NaN no change, shape (time) or (assets,
+                time), oldest first
+            a: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            b: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            c: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            d: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            e: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            f: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            g: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            h: any series that the strategy reads, shape (time) or (assets, time), oldest first
+            strategy: a graph; without it the inputs entries, exits and so on, or target, are the signals
+            fill: where an order fills that a signal at a bar's close makes. same_close is optimistic: the price that
+                gives the signal can hardly be had
+            fee: fraction of each side's value
+            fee_of: what an entry's fee is a fraction of: the value that is traded, or that and the fee together
+            fixed_fee: of each side, in money; 0 to 1,000,000,000,000.0
+            slippage: fraction of the price, against you
+            borrow: of a short position's value, per year; 0 to 100
+            size: of a position: a number above 0, {"param": name}, or an expression, read at the signal's bar
+            size_in: whether `size` is a fraction of the equity at the entry, or units
+            whole_units: round units down to whole ones
+            stop_loss: a fraction of the entry's price, {"param": name}, or an expression: a distance in price
+            trailing_stop: as stop_loss, but from the best high (short: low) since the entry, up to the bar before
+            take_profit: a fraction of the entry's price, {"param": name}, or an expression: a distance in price
+            stops_from: whether stops and targets hold within the bar at whose open a position begins
+            if_both: which of the two fills where a bar reaches both, and its open neither
+            target_fill: the price of a target that the bar's open is already beyond
+            opposite: whether an entry against the position turns it, or only ends it
+            last_bar: whether a position is marked at the last close, or sold there
+            capital: 1e-06 to 1,000,000,000,000,000.0
+            periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
+            blocks: of bars, for walk-forward and PBO; 1 to 64
+            flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other
+            prefix_checks: cuts at which the job shows that it does not look ahead: bars from the cut on are replaced,
+                and the signals before it compared; 0 to 20
+            values: the value of each parameter
+
+        Returns:
+            equity: equity at each close, of the shape of close, float64
+            position: units at each close, negative if short, of the shape of close, float64
+            trades: shape (trades, 9), float64: asset, entry_bar, exit_bar, side, units, entry_price, exit_price, gain,
+                reason; reasons are numbered signal, stop, target, end, ruin, open; an open trade's exit_bar is -1, its
+                exit_price the last close
+            metrics: total_return, cagr, volatility, sharpe, sortino, calmar, max_drawdown, drawdown_bars, trades,
+                win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, final_equity, ruined; shape
+                (metrics) or (metrics, assets), float64
+            prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows no
+                look-ahead; shape (checks), int64
+            metric_names: the names of the metrics
+            parameter_names: the names of the parameters, in order
+            rules: every rule that orders went by; `optimistic` where they fill at the price that gives the signal;
+                whether signals can look ahead; the bars of the prefix checks
+            trade_fields: the names of a trade's columns
+            reasons: why a trade ended, by its number
+        """
+        fields = given(
+            close=close,
+            open=open,
+            high=high,
+            low=low,
+            volume=volume,
+            benchmark=benchmark,
+            entries=entries,
+            short_entries=short_entries,
+            exits=exits,
+            short_exits=short_exits,
+            target=target,
+            a=a,
+            b=b,
+            c=c,
+            d=d,
+            e=e,
+            f=f,
+            g=g,
+            h=h,
+            strategy=strategy,
+            fill=fill,
+            fee=fee,
+            fee_of=fee_of,
+            fixed_fee=fixed_fee,
+            slippage=slippage,
+            borrow=borrow,
+            size=size,
+            size_in=size_in,
+            whole_units=whole_units,
+            stop_loss=stop_loss,
+            trailing_stop=trailing_stop,
+            take_profit=take_profit,
+            stops_from=stops_from,
+            if_both=if_both,
+            target_fill=target_fill,
+            opposite=opposite,
+            last_bar=last_bar,
+            capital=capital,
+            periods_per_year=periods_per_year,
+            blocks=blocks,
+            flat_at_edges=flat_at_edges,
+            prefix_checks=prefix_checks,
+            values=values,
+        )
+        return typed(BacktestResult, self.run("backtest", params=fields, **options))
+
+    def overfitting(
+        self,
+        *,
+        returns: Numbers | None = None,
+        block_sums: Numbers | None = None,
+        blocks: int = 16,
+        bars: int = 0,
+        prior_trials: int = 0,
+        train_blocks: int = 0,
+        periods_per_year: float = 252.0,
+        **options: Unpack[RunOptions],
+    ) -> OverfittingResult:
+        """How much of the best set's result is luck: deflated Sharpe ratio, PBO, walk-forward.
+
+        Args:
+            returns: of each set at each bar, shape (sets, bars), oldest first
+            block_sums: what backtest_sweep gives of one asset, shape (4, sets, blocks)
+            blocks: of bars, that are trained on in every half (CSCV); 2 to 20
+            bars: with `block_sums`: the bars that they were made of; 0 to 1,000,000,000
+            prior_trials: sets that were tried before, which deflate the Sharpe ratio too; 0 to 1,000,000,000,000
+            train_blocks: blocks on which walk-forward chooses; 0: all before the tested one; 0 to 19
+            periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
+
+        Returns:
+            best: the set with the highest Sharpe ratio, counted from 0
+            sharpe: its Sharpe ratio of a year
+            probabilistic_sharpe: the probability that its true Sharpe ratio is above 0
+            deflated_sharpe: the probability that it is above what the best of all trials has by luck
+            expected_best_sharpe: that Sharpe ratio of luck, of a year
+            trials: sets and prior trials, taken for independent: too many, as sets are alike
+            pbo: probability of backtest overfitting: how often the best set in half of the blocks is not better than
+                the median in the other half
+            splits: how many halves were tried
+            logits: of each split the logit of the rank that the best set of one half has in the other
+            chosen: of each split its best set, int64
+            walk_forward: for each tested block: block, chosen set, Sharpe ratio in training and in the test; shape
+                (blocks, 4), float64
+            walk_forward_sharpe: Sharpe ratio of the tested blocks together, of a year
+        """
+        fields = given(
+            returns=returns,
+            block_sums=block_sums,
+            blocks=blocks,
+            bars=bars,
+            prior_trials=prior_trials,
+            train_blocks=train_blocks,
+            periods_per_year=periods_per_year,
+        )
+        return typed(OverfittingResult, self.run("overfitting", params=fields, **options))
 
     def monte_carlo(
         self,

@@ -147,7 +147,7 @@ def test_labels_are_bounded_and_units_are_base_units(full: str) -> None:
             assert sample.name.endswith("_total") == (family.type == "counter"), sample
     operations = {s.labels["operation"] for family in families for s in family.samples if "operation" in s.labels}
     assert operations <= {*(operation.counted_as or name for name, operation in EVERY.items()), "other"}
-    assert {"indicator", "cross_section"} <= operations
+    assert {"indicator", "cross_section", "backtest"} <= operations
     assert "macd" not in operations
     assert "none_of_these" not in full
     assert not re.search(r"job_\d|budget_[0-9a-f]|blake3", full)

@@ -25,6 +25,7 @@ from tests.kernels.parity import Case
 from warpdesk_server.workers.child import warmup
 
 FAMILIES = (
+    "backtest",
     "bars",
     "cross_section",
     "dp_noise",

@@ -144,8 +144,9 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
     others = {"bars", "covariance", "matmul", "dp_noise", "federated_average", "shamir_share"}
     across = {"cross_rank", "cross_zscore", "winsorise", "neutralise"}
     across |= {"tridiagonal_solve", "tridiagonal_inverse_diagonal"}
-    risk = {"value_at_risk", "var_backtest", "performance"}
-    assert others | vectors | across | risk | {operation.name for operation in (*DECLARED, EXPRESSION)} == set(single)
+    desk = {"value_at_risk", "var_backtest", "performance", "backtest_sweep", "backtest", "overfitting"}
+    indicators = {operation.name for operation in (*DECLARED, EXPRESSION)}
+    assert others | vectors | across | desk | indicators == set(single)
     for trial in single.values():
         infos = {
             name: ArrayInfo(given["dtype"], np.shape(given["data"])) for name, given in trial.example.inputs.items()

@@ -1,0 +1,356 @@
+"""Backtests: answers by hand, an independent reference, no look-ahead, and wrong input."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.kernels.backtest.cases import CROSS, DISTANCES, SIDES, drawn, market
+from tests.kernels.backtest.reference import run
+from tests.kernels.parity import Case
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.backtest.job import Job
+from warpdesk_server.kernels.backtest.sets import sets_of
+from warpdesk_server.kernels.backtest.signals import differences
+from warpdesk_server.kernels.backtest.spec import BACKTEST, BACKTEST_SWEEP, METRICS
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.problems import InvalidRequest
+
+Answer = dict[str, Any]
+
+
+def answer(operation: str, params: dict[str, Any], **inputs: Any) -> Answer:
+    """The answer of the CPU, after the checks of a request."""
+    arrays = {name: np.asarray(each, np.float64) for name, each in inputs.items()}
+    infos = {name: ArrayInfo("float64", each.shape, bool(np.isnan(each).any())) for name, each in arrays.items()}
+    OPERATIONS[operation].validate(params, infos)
+    return Case(operation, params, lambda: arrays).run()
+
+
+def metric(found: Answer, name: str) -> Any:
+    return found["metrics"][METRICS.index(name)]
+
+
+# ---------------------------------------------------------------- by hand
+
+CLOSE, TARGET = [100.0, 110.0, 99.0, 108.9, 98.01], [1, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "total", "trips"),
+    [
+        ({"fill": "same_close"}, -0.109, 2),  # 1.1 * 0.9 * 0.9 - 1
+        ({"fill": "same_close", "fee": 0.001, "fee_of": "spent"}, 0.891 * 0.999**4 - 1, 2),
+        ({"fill": "same_close", "fee": 0.001}, 0.891 * (0.999 / 1.001) ** 2 - 1, 2),
+        ({"fill": "next_close"}, -0.01, 1),  # from 110 to 108.9; then one is open
+        ({"fill": "next_close", "last_bar": "sold"}, -0.01, 1),
+    ],
+)
+def test_a_position_that_goes_in_and_out_earns_what_one_reckons_by_hand(
+    rules: dict[str, Any], total: float, trips: int
+) -> None:
+    found = answer("backtest", rules, close=CLOSE, target=TARGET)
+    assert metric(found, "total_return") == pytest.approx(total, abs=1e-12)
+    assert metric(found, "trades") == trips
+
+
+# Open, high, low, close of three bars. The signal is at the first, so the entry is at the open of the second, 100.
+BARS = {
+    "within the bar": [(100, 101, 99, 100), (100, 103, 94, 102), (102, 103, 101, 102)],
+    "gap below": [(100, 101, 99, 100), (100, 103, 99, 102), (90, 91, 88, 89)],
+    "gap above": [(100, 101, 99, 100), (100, 103, 99, 102), (120, 125, 94, 95)],
+    "both": [(100, 101, 99, 100), (100, 103, 99, 102), (100, 111, 94, 100)],
+    "neither": [(100, 101, 99, 100), (100, 103, 99, 102), (100, 109, 96, 100)],
+    "trailing": [(100, 101, 99, 100), (100, 110, 99, 109), (109, 109, 104, 108)],
+}
+
+
+@pytest.mark.parametrize(
+    ("bars", "rules", "long", "short", "reason"),
+    [
+        ("within the bar", {"stop_loss": 0.05}, 95, 105, "stop"),
+        ("within the bar", {"stop_loss": 0.05, "stops_from": "next_bar"}, 102, 98, "open"),
+        ("within the bar", {"stop_loss": 0.05, "slippage": 0.01}, 101 * 0.95 * 0.99, 99 * 1.05 * 1.01, "stop"),
+        ("gap below", {"stop_loss": 0.05}, 90, 110, "stop"),
+        ("gap above", {"take_profit": 0.1}, 110, 90, "target"),
+        ("gap above", {"take_profit": 0.1, "target_fill": "open_if_better"}, 120, 80, "target"),
+        ("gap above", {"take_profit": 0.1, "stop_loss": 0.05}, 110, 90, "target"),  # the open comes first
+        ("both", {"take_profit": 0.1, "stop_loss": 0.05}, 95, 105, "stop"),
+        ("both", {"take_profit": 0.1, "stop_loss": 0.05, "if_both": "target"}, 110, 90, "target"),
+        ("both", {"take_profit": 0.09, "slippage": 0.01}, 101 * 1.09, 99 * 0.91, "target"),  # a limit does not slip
+        ("neither", {"take_profit": 0.1, "stop_loss": 0.05}, 100, 100, "open"),
+        ("trailing", {"trailing_stop": 0.05}, 104.5, 94.5, "stop"),  # 5 % from the best price of the bar before
+        ("trailing", {"stop_loss": 0.05, "last_bar": "sold"}, 108, 92, "end"),
+        ("trailing", {"trailing_stop": "a"}, 107, 93, "stop"),  # 3 from it, as known at the signal
+    ],
+)
+@pytest.mark.parametrize("side", [1, -1])
+def test_stops_and_targets_fill_at_the_pessimistic_price(
+    bars: str, rules: dict[str, Any], long: float, short: float, reason: str, side: int
+) -> None:
+    opened, high, low, close = np.array(BARS[bars], float).T
+    if side < 0:  # the bars reflected at 100
+        opened, high, low, close = 200 - opened, 200 - low, 200 - high, 200 - close
+    given = {"open": opened, "high": high, "low": low, "close": close}
+    given["entries" if side > 0 else "short_entries"] = np.array([1.0, 0, 0])
+    if rules.get("trailing_stop") == "a":
+        given["a"] = np.array([3.0, 30.0, 30.0])
+    found = answer("backtest", rules, **given)
+    (trade,) = found["trades"]
+    assert trade[6] == pytest.approx(long if side > 0 else short)
+    assert found["reasons"][int(trade[8])] == reason
+
+
+def test_always_long_without_costs_is_the_price() -> None:
+    bars = market(np.random.default_rng(1), 300)
+    found = answer("backtest", {}, open=bars["open"], close=bars["close"], entries=np.ones(300))
+    assert found["equity"][1:] == pytest.approx(100_000 * bars["close"][1:] / bars["open"][1], rel=1e-12)
+    assert metric(found, "exposure") == 299 / 300
+
+
+def test_a_bar_without_a_price_fills_nothing_and_keeps_the_position() -> None:
+    gap = np.nan
+    found = answer(
+        "backtest",
+        {},
+        open=[9, gap, 10, gap, gap],
+        close=[9, gap, 11, gap, gap],
+        entries=[1, 0, 0, 0, 0],
+        exits=[0, 0, 1, 0, 0],
+    )
+    assert found["position"].tolist() == [0, 0, 10_000, 10_000, 10_000]
+    assert found["equity"].tolist() == [100_000, 100_000, 110_000, 110_000, 110_000]
+
+
+def test_an_account_whose_equity_passes_0_is_ruined_and_does_nothing_more() -> None:
+    close = [100.0, 100.0, 250.0, 50.0, 40.0]
+    found = answer("backtest", {"fill": "same_close"}, close=close, short_entries=[1, 0, 0, 1, 1])
+    assert found["equity"].tolist() == [100_000, 100_000, -50_000, -50_000, -50_000]
+    assert found["position"].tolist() == [-1000, -1000, 0, 0, 0]
+    assert (metric(found, "ruined"), metric(found, "cagr")) == (1, -1)
+    exactly = answer("backtest", {"fill": "same_close"}, close=[100.0, 200.0, 300.0], short_entries=[1, 0, 0])
+    assert metric(exactly, "ruined") == 1
+    assert np.isfinite(metric(exactly, "sharpe"))
+
+
+def test_published_metrics_of_a_curve_and_of_returns() -> None:
+    """Greatest fall of 100, 120, 90, 130, 65, 140, and the Sharpe ratio of five returns (ddof 1, 252 bars a year)."""
+    curve = [100.0, 120, 90, 130, 65, 140]
+    assert metric(answer("backtest", {"fill": "same_close"}, close=curve, entries=np.ones(6)), "max_drawdown") == 0.5
+    returns = np.array([0.01, -0.005, 0.002, 0.007, -0.001])
+    close = 100 * np.cumprod(1 + np.concatenate([[0.0], returns]))
+    found = answer("backtest", {"fill": "same_close"}, close=close, entries=np.ones(6))
+    all_bars = np.concatenate([[0.0], returns])
+    assert metric(found, "sharpe") == pytest.approx(all_bars.mean() / all_bars.std(ddof=1) * 252**0.5, rel=1e-9)
+
+
+# ---------------------------------------------------------------- by a reference
+
+
+def test_orders_equity_trades_and_metrics_are_those_of_a_broker_in_plain_python() -> None:
+    closed = 0
+    for seed in range(150):
+        random = np.random.default_rng([7, seed])
+        rules, inputs = drawn(random, int(random.integers(1, 120)))
+        found = answer("backtest", rules, **inputs)
+        whole = BACKTEST.params.model_validate(rules, strict=False).model_dump()
+        series = {name: inputs[letter] for name, letter in DISTANCES.items() if rules[name] == letter}
+        prices = np.array([inputs.get(name, inputs["close"]) for name in ("open", "high", "low", "close")])
+        signals = {name: inputs[name] for name in (*SIDES, "target") if name in inputs}
+        wanted = run(whole | dict.fromkeys(series, "series"), prices, signals, series)
+        np.testing.assert_allclose(found["equity"], wanted["equity"], rtol=1e-9)
+        np.testing.assert_allclose(found["position"], wanted["position"], rtol=1e-9)
+        trades = [(*trade[1:7], found["reasons"][int(trade[8])]) for trade in found["trades"] if trade[2] >= 0]
+        assert trades == [(*map(_about, trade[:6]), trade[6]) for trade in wanted["trades"]]
+        closed += len(trades)
+        # Sums of powers lose some digits where returns hardly vary.
+        metrics = [wanted["metrics"][name] for name in METRICS]
+        np.testing.assert_allclose(found["metrics"], metrics, rtol=1e-6, atol=1e-7, err_msg=str(seed))
+    assert closed > 500
+
+
+def _about(number: float) -> Any:
+    return pytest.approx(number, rel=1e-9)
+
+
+# ---------------------------------------------------------------- sweeps
+
+SWEEP: dict[str, Any] = {
+    "strategy": CROSS, "grid": {"fast": (2, 3, 5, 8), "slow": (4, 8, 13), "level": (55.0, 60.0, 80.0)},
+    "where": "fast < slow", "fee": 0.001, "stop_loss": 0.04,
+    "take_profit": {"op": "mul", "a": {"param": "slow"}, "b": {"op": "atr", "period": 5}},
+    "blocks": 4, "prefix_checks": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fill", ["next_open", "next_close", "same_close"])
+def test_each_set_of_a_sweep_has_the_bytes_of_its_own_backtest(fill: str) -> None:
+    bars = market(np.random.default_rng(4), 2, 150, gaps=0.02)
+    swept = answer("backtest_sweep", SWEEP | {"fill": fill}, **bars)
+    assert swept["parameter_names"] == ["fast", "level", "slow"]
+    assert not swept["prefix_differences"].any()
+    for at, (fast, level, slow) in enumerate(swept["sets"].T):
+        single = {name: value for name, value in SWEEP.items() if name not in ("grid", "where")}
+        single |= {"values": {"fast": int(fast), "level": level, "slow": int(slow)}, "fill": fill}
+        found = answer("backtest", single, **bars)
+        assert found["metrics"].tobytes() == np.ascontiguousarray(swept["metrics"][:, at]).tobytes()
+        returns = found["equity"] / np.concatenate([np.full((2, 1), 1e5), found["equity"][:, :-1]], axis=1) - 1
+        edges = [block * 150 // 4 for block in range(5)]
+        for power in range(4):
+            sums = [(returns[:, a:b] ** (power + 1)).sum(axis=1) for a, b in pairwise(edges)]
+            np.testing.assert_allclose(swept["block_sums"][power, at].T, sums, rtol=1e-9, atol=1e-15)
+
+
+def test_no_number_of_sets_changes_a_byte_of_one() -> None:
+    bars = market(np.random.default_rng(5), 60)
+    rules = {"stop_loss": {"param": "stop"}, "fill": "next_close"}
+    signal = (np.random.default_rng(6).random(60) < 0.2) * 1.0
+    stops = [(k + 1) / 400 for k in range(257)]
+    whole = answer("backtest_sweep", {**rules, "sets": {"stop": stops}}, **bars, entries=signal)
+    for count in (1, 7, 8, 9, 31, 32, 33, 255, 256):
+        part = answer("backtest_sweep", {**rules, "sets": {"stop": stops[:count]}}, **bars, entries=signal)
+        assert part["metrics"].tobytes() == np.ascontiguousarray(whole["metrics"][:, :count]).tobytes()
+
+
+def test_a_grid_is_in_the_order_of_its_names_and_leaves_out_what_where_excludes() -> None:
+    grid = {"b": (1, 2), "a": (1, 2.5), "c": (3, 0)}
+    assert [list(column) for column in sets_of(grid, {}, "", 100).columns] == [
+        [1, 1, 1, 1, 2.5, 2.5, 2.5, 2.5], [1, 1, 2, 2, 1, 1, 2, 2], [3, 0, 3, 0, 3, 0, 3, 0],
+    ]  # fmt: skip
+    assert sets_of(grid, {}, "a<b and c >= 3", 100).columns == ((1,), (2,), (3,))
+    assert sets_of({}, {"a": (3, 1), "b": (2, 2)}, "b != 3 and 2.5 > a", 100).columns == ((1,), (2,))
+
+
+# ---------------------------------------------------------------- no look-ahead
+
+GRAPHS: tuple[dict[str, Any], ...] = (
+    CROSS,
+    {"target": {"op": "sub", "a": {"op": "rsi", "of": "close", "period": {"param": "fast"}}, "b": 50}},
+    {"let": {"top": {"op": "highest", "of": "high", "period": {"param": "slow"}}},
+     "entries": {"op": "gt", "a": "close", "b": {"op": "lag", "of": "top"}},
+     "exits": {"op": "lt", "a": "close", "b": {"op": "supertrend.supertrend", "period": {"param": "fast"}}}},
+    {"let": {"upper": {"op": "bollinger.upper", "of": "close", "period": {"param": "slow"}}},
+     "target": {"op": "latch", "value": {"op": "macd.histogram", "of": "close"},
+                "when": {"op": "crosses_above", "a": "close", "b": "upper"}}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("graph", range(len(GRAPHS)))
+def test_bars_from_any_cut_on_leave_the_positions_before_it_as_they_are(graph: int) -> None:
+    names = [name for name in ("fast", "level", "slow") if f'"{name}"' in repr(GRAPHS[graph]).replace("'", '"')]
+    traded = 0
+    for seed in range(12):
+        random = np.random.default_rng([seed, graph])
+        bars = market(random, 160, gaps=0.02)
+        fill = ("next_open", "next_close", "same_close")[seed % 3]
+        params = {
+            "strategy": GRAPHS[graph], "values": {name: {"fast": 4, "level": 60, "slow": 11}[name] for name in names},
+            "fill": fill, "stop_loss": 0.05, "trailing_stop": {"op": "atr", "period": 6}, "fee": 0.001,
+        }  # fmt: skip
+        whole = answer("backtest", params, **bars)
+        cut = int(random.integers(1, 160))
+        other = market(random, 160, gaps=0.1, wild=0.2)
+        changed = {name: np.concatenate([bars[name][:cut], other[name][cut:]]) for name in bars}
+        found = answer("backtest", params, **changed)
+        for output in ("position", "equity"):
+            assert found[output][:cut].tobytes() == whole[output][:cut].tobytes()
+        traded += int(metric(whole, "trades"))
+    assert traded > 5
+
+
+def test_a_prefix_check_finds_a_signal_that_differs_before_the_cut() -> None:
+    bars = market(np.random.default_rng(3), 2, 60)
+    params = BACKTEST_SWEEP.params.model_validate(
+        {"strategy": CROSS, "grid": {"fast": (2, 3), "slow": (5, 9), "level": (60.0,)}}, strict=False
+    )
+    job = Job(params, bars)
+    earlier = job.replaced(29)
+    assert differences(job, earlier, 29) == 0
+    assert differences(job, earlier, 60) == 8
+
+
+# ---------------------------------------------------------------- wrong input
+
+GOOD: dict[str, Any] = {"strategy": CROSS, "grid": {"fast": (2, 3), "slow": (5, 9), "level": (60.0,)}}
+_AHEAD = {"op": "lag", "of": "close", "bars": -1}
+_MANY = {"fast": tuple(range(2, 1002)), "slow": tuple(range(2, 1002)), "level": (1, 2)}
+_PERIOD = "/params/strategy/let/quick/period"
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return {**GOOD, **changes}
+
+
+@pytest.mark.parametrize(
+    ("params", "pointer", "sentence"),
+    [
+        ({}, "/params/strategy", "give a strategy, or signals as inputs"),
+        (_with(strategy={}), "/params/strategy", "has no entries"),
+        (_with(strategy={**CROSS, "target": "close"}), "/params/strategy/target", "target stands for all signals"),
+        ({"strategy": CROSS}, "/params/grid", "give a grid or sets, got neither"),
+        (_with(sets={"fast": (1,)}), "/params/grid", "not both"),
+        (_with(where="fast <"), "/params/where", "is no condition such as"),
+        (_with(where="quick < slow"), "/params/where", "no parameter 'quick'; there are fast, level, slow"),
+        (_with(where="fast > slow"), "/params/where", "no set meets 'fast > slow'"),
+        (_with(grid={"fast": (2,)}), "/params/strategy", "no value for the parameter"),
+        (_with(grid={**GOOD["grid"], "more": (1,)}), "/params/grid/more", "nothing reads the parameter 'more'"),
+        (_with(grid={**GOOD["grid"], "fast": (0, 2)}), _PERIOD, "should be at least 1, got 0"),
+        (_with(grid={**GOOD["grid"], "fast": (2, 3.5)}), _PERIOD, "should be an integer, got 3.5"),
+        (_with(strategy={**CROSS, "exits": {"op": "nothing"}}), "/params/strategy/exits/op", "no operation 'nothing'"),
+        (_with(strategy={**CROSS, "exits": "volume"}), "/inputs/volume", "the strategy reads volume at"),
+        (_with(strategy={**CROSS, "exits": _AHEAD}), "/params/strategy/exits/bars", "should be at least 0, got -1"),
+        (_with(stop_loss=1.5), "/params/stop_loss", "above 0 and at most 1, got 1.5"),
+        (_with(stop_loss={"param": "none"}), "/params/stop_loss", "names no parameter"),
+        (_with(stop_loss=[1]), "/params/stop_loss", "is a number, a parameter or an expression"),
+        (_with(size=0.0), "/params/size", "above 0 and at most 10, got 0"),
+        (_with(blocks=64), "/params/blocks", "64 blocks need as many bars, got 40"),
+        ({"sets": {"a": (1, 2), "b": (1,)}, "size": {"param": "a"}, "strategy": CROSS}, "/params/sets", "a 2, b 1"),
+        (_with(grid=_MANY), "/params/grid", "more than 1,000,000 sets"),
+    ],
+)  # fmt: skip
+def test_wrong_parameters_are_refused_with_a_sentence(params: dict[str, Any], pointer: str, sentence: str) -> None:
+    infos = {name: ArrayInfo("float64", (40,)) for name in ("open", "high", "low", "close")}
+    if "stop_loss" not in params:
+        del infos["high"], infos["low"]
+    with pytest.raises(InvalidRequest) as error:
+        BACKTEST_SWEEP.validate(params, infos)
+    assert error.value.problems[0].pointer == pointer
+    assert sentence in error.value.problems[0].detail
+
+
+@pytest.mark.parametrize(
+    ("inputs", "params", "sentence"),
+    [
+        ({"close": (40,)}, {}, "fill next_open needs open"),
+        ({"close": (40,), "open": (40,)}, {"stop_loss": 0.1}, "a stop or a target needs high"),
+        ({"close": (40,), "open": (40,), "volume": (40,)}, {}, "nothing reads volume"),
+        ({"close": (40,), "open": (41,)}, {}, "the shape [41]"),
+        ({"open": (40,)}, {}, "needs the input 'close'"),
+    ],
+)
+def test_wrong_inputs_are_refused_with_a_sentence(
+    inputs: dict[str, tuple[int, ...]], params: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        BACKTEST_SWEEP.validate(_with(**params), {name: ArrayInfo("float64", shape) for name, shape in inputs.items()})
+    assert sentence in str(error.value)
+
+
+def test_values_between_the_checked_ones_are_refused_before_any_work() -> None:
+    bars = {name: np.ones(40) for name in ("open", "close")}
+    with pytest.raises(InvalidRequest, match=r"should be an integer, got 3.5 \(with fast 3.5\)"):
+        answer("backtest_sweep", _with(grid={**GOOD["grid"], "fast": (2, 3.5, 5)}), **bars)
+
+
+def test_the_answer_tells_its_rules_and_whether_it_is_optimistic() -> None:
+    rules = answer("backtest", {"fill": "same_close"}, close=CLOSE, target=TARGET)["rules"]
+    assert (rules["fill"], rules["optimistic"], rules["signals"]) == ("same_close", True, "given")
+    assert rules["look_ahead"] == "not known: signals were given"
+    bars = market(np.random.default_rng(1), 40)
+    rules = answer("backtest_sweep", GOOD | {"prefix_checks": 3}, open=bars["open"], close=bars["close"])["rules"]
+    assert (rules["optimistic"], rules["look_ahead"], rules["prefix_cuts"]) == (
+        False,
+        "none: no expression reads a later bar",
+        [10, 20, 30],
+    )
