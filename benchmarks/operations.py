@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warpdesk_server.benchmarks import (
+    backtest,
     bars,
     cross_section,
     declared,
@@ -50,6 +51,7 @@ _ALL: tuple[Case, ...] = (
     *bars.CASES,
     *cross_section.CASES,
     *portfolio.CASES,
+    *backtest.CASES,
     *matmul.CASES,
     *monte_carlo.CASES,
     *risk.CASES,

@@ -124,6 +124,7 @@ def jobs() -> list[Work]:
         *_portfolios(symbols, returns),
         *_options(float(last), realised),
         *_risk(symbols, np.expm1(returns)),
+        *_backtests(days, index),
         Work(
             "monte_carlo",
             f"Asian call at {last:,.2f}, volatility {realised:.1%}",
@@ -303,6 +304,43 @@ def _risk(symbols: tuple[str, ...], returns: Array) -> list[Work]:
             f"equal shares of {len(symbols)} stocks",
             {"returns": held},
             lambda result: f"{result['annual_return'][0]:+.1%} a year, deepest fall {result['max_drawdown'][0]:.0%}",
+        ),
+    ]
+
+
+def _backtests(days: str, index: Any) -> list[Work]:
+    """A moving-average strategy on the index: many lengths, one of them bar by bar, and how much of it is luck."""
+    lines = {name: {"op": "sma", "of": "close", "period": {"param": name}} for name in ("fast", "slow")}
+    rules = {
+        "strategy": {
+            "let": lines,
+            "entries": {"op": "crosses_above", "a": "fast", "b": "slow"},
+            "exits": {"op": "crosses_below", "a": "fast", "b": "slow"},
+        },
+        "fee": 0.001,
+        "open": index.open,
+        "close": index.close,
+    }
+    returns = np.diff(np.log(index.close[-2_561:])).reshape(1, -1)
+    held = [np.sign(np.roll(returns[0], lag)) * returns[0] for lag in range(1, 21)]
+    return [
+        Work(
+            "backtest_sweep",
+            f"{days}, 400 pairs of averages",
+            {**rules, "grid": {"fast": [5 * k for k in range(1, 21)], "slow": [120 + 10 * k for k in range(20)]}},
+            lambda result: f"best Sharpe ratio {np.nanmax(result['metrics'][3]):.2f} of {result['sets'].shape[1]} sets",
+        ),
+        Work(
+            "backtest",
+            f"{days}, averages of 50 and 200",
+            {**rules, "values": {"fast": 50, "slow": 200}},
+            lambda result: f"{len(result['trades'])} trades, total return {result['metrics'][0]:.0%}",
+        ),
+        Work(
+            "overfitting",
+            "20 rules that go by one day's move",
+            {"returns": np.array(held)},
+            lambda result: f"PBO {result['pbo']:.0%}, deflated Sharpe {result['deflated_sharpe']:.0%}",
         ),
     ]
 
