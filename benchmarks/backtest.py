@@ -108,7 +108,9 @@ def _cases(sizes: Sizes, time: int, slow: int, sets: int, blocks: int) -> list[C
     grid = {"fast": list(FAST), "slow": list(range(SLOW, SLOW + slow))}
     runs = len(FAST) * slow
     shape = f"{measured(runs)} sets x {measured(time)}"
-    vectorbt = Peer("vectorbt", "vectorbt", _vectorbt(grid), note="four metrics; its stops fill by other rules")
+    vectorbt = Peer(
+        "vectorbt", "vectorbt", _vectorbt(grid), note="four metrics; a stop comes before an exit at the open"
+    )
     plain = numpy_peer(_plain, "NumPy", note="one backtest, without stops and trades")
 
     def returns() -> Inputs:
