@@ -48,7 +48,7 @@ def _vectorbt(grid: Mapping[str, list[int]]) -> Any:
             portfolio = vectorbt.Portfolio.from_signals(
                 close, pandas.DataFrame(entries, days), pandas.DataFrame(exits, days), price=opened, open=opened,
                 high=high, low=low, fees=COSTS["fee"], slippage=COSTS["slippage"], sl_stop=COSTS["stop_loss"],
-                init_cash=1e5, freq="D",
+                stop_entry_price="FillPrice", stop_exit_price="StopMarket", init_cash=1e5, freq="D",
             )  # fmt: skip
             return (
                 portfolio.total_return(),
