@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.backtest.spec import Overfitting
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import log64
+from warpdesk_server.kernels.device.normal_tail import normal_cdf
 from warpdesk_server.kernels.device.reduce import pairwise_sum
-from warpdesk_server.kernels.monte_carlo.closed_form import normal_cdf, normal_quantile
+from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
 
 Array = NDArray[Any]
 _EULER = 0.5772156649015329
@@ -93,7 +94,7 @@ def probability_above(ratio: float, least: float, bars: int, skewness: float, ku
     spread = 1.0 - skewness * ratio + (kurtosis - 1.0) / 4.0 * ratio * ratio
     if spread <= 0.0:
         return float("nan")
-    return normal_cdf((ratio - least) * sqrt(bars - 1.0) / sqrt(spread))
+    return float(normal_cdf((ratio - least) * sqrt(bars - 1.0) / sqrt(spread)))
 
 
 def logits_of(below: Array, equal: Array, sets: int) -> Array:

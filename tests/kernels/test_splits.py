@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.backtest.cases import CROSS
-from tests.kernels.backtest.cases import market as quotes
+from tests.kernels.backtest.cases import market as candles
 from tests.kernels.bars.cases import smaller
 from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
@@ -279,13 +279,15 @@ def _value_at_risk(random: Random) -> dict[str, Any]:
         return {**given, "scenarios": scenarios, **covariance(assets, portfolios), "seed": int(random.integers(99))}
     decay = {"decay": 0.99} if random.random() < 0.5 else {}
     return {**given, **decay, **weighted_book(scenarios, assets, portfolios), "seed": 1}
+
+
 def _backtest(random: Random) -> dict[str, Any]:
-    bars = quotes(random, int(random.integers(12, 24)), int(random.integers(80, 160)), gaps=0.05)
+    bars = candles(random, int(random.integers(12, 24)), int(random.integers(80, 160)), gaps=0.05)
     return {"strategy": CROSS, "values": {"fast": 3, "slow": 8, "level": 70}, "stop_loss": 0.03, **bars}
 
 
 def _backtest_sweep(random: Random) -> dict[str, Any]:
-    bars = quotes(random, int(random.integers(3, 6)), int(random.integers(80, 120)), gaps=0.05)
+    bars = candles(random, int(random.integers(3, 6)), int(random.integers(80, 120)), gaps=0.05)
     graph = {"target": {"op": "sub", "a": {"op": "sma", "of": "close", "period": {"param": "fast"}}, "b": "open"}}
     grid = {"fast": tuple(int(fast) for fast in random.integers(2, 20, 3)), "reach": (0.5, 1.0)}
     stop = {"op": "mul", "a": {"param": "reach"}, "b": {"op": "atr", "period": 5}}

@@ -1960,6 +1960,7 @@ class AsyncOperations(ABC):
         Arguments are those of `Client.hrp`."""
         fields = given(covariance=covariance, distance=distance, linkage=linkage)
         return typed(HrpResult, await self.run("hrp", params=fields, **options))
+
     async def backtest_sweep(
         self,
         close: Numbers,

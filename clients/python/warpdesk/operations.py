@@ -783,6 +783,8 @@ class HrpResult(Result):
     risk: AnyArray
     order: AnyArray
     merges: AnyArray
+
+
 class BacktestSweepResult(Result):
     """The result of `backtest_sweep`."""
 
@@ -4254,6 +4256,7 @@ class Operations(ABC):
         """
         fields = given(covariance=covariance, distance=distance, linkage=linkage)
         return typed(HrpResult, self.run("hrp", params=fields, **options))
+
     def backtest_sweep(
         self,
         close: Numbers,
