@@ -19,13 +19,15 @@ Multiply = Callable[[Array, Array], Array]  # (batch, m, k) by (batch, k, n)
 
 DECAY = 0.94  # RiskMetrics, Technical Document, 4th ed., 1996: of daily returns
 _PANEL = 192  # columns of a product that are computed together; no byte depends on it
+_LEAST_REST = 1e-6  # of 1 minus the sum of squared weights: below it, digits of a covariance cancel
 _AT_LEAST = 1 << 15  # numbers: fewer are not worth another thread
 
 
 def covariance(params: Covariance, returns: Array) -> dict[str, Any]:
     """The covariance of simple returns (assets, time) or (batch, assets, time), float64 or float32.
 
-    Raises InvalidRequest if ledoit_wolf meets an asset whose returns are all equal.
+    Raises InvalidRequest if ledoit_wolf meets an asset whose returns do not vary, if the decay leaves one return all
+    the weight, and if a covariance overflows.
     """
     return covariance_by(_symmetric, params, returns)
 
@@ -40,6 +42,8 @@ def covariance_by(multiply: Multiply, params: Covariance, returns: Array) -> dic
     centre = partial(loops.centre, rows, weights, scales, params.demean)
     share(len(rows), lambda first, end: centre(first, end, row_means, row_out), max(1, _AT_LEAST // time))
     found = multiply(centred, _turned(centred)) / divisor
+    if not np.isfinite(found).all():
+        raise refuse("/inputs/returns", f"the largest return is {np.abs(batch).max():g}: its square overflows")
     shrinkage = np.zeros(count)
     if params.method == "ledoit_wolf":
         _check_variances(found, returns.ndim)
@@ -81,7 +85,13 @@ def _weights(params: Covariance, time: int) -> tuple[Array, Array, float]:
     squares = 0.0
     for weight in falling:
         squares += float(weight) * float(weight)
-    return falling, np.sqrt(falling), 1.0 - squares if params.demean else 1.0
+    divisor = 1.0 - squares if params.demean else 1.0
+    if divisor < _LEAST_REST:
+        raise refuse(
+            "/params/decay",
+            f"decay {decay:g} leaves the newest of {time} returns a weight of {falling[-1]:g}: nothing is left to vary",
+        )
+    return falling, np.sqrt(falling), divisor
 
 
 def _check_variances(found: Array, rank: int) -> None:
@@ -89,7 +99,7 @@ def _check_variances(found: Array, rank: int) -> None:
         for asset in np.flatnonzero(np.diag(matrix) == 0.0)[:1]:
             where = f"batch {item}, " if rank == 3 else ""
             raise refuse(
-                "/inputs/returns", f"{where}asset {asset} has equal returns: ledoit_wolf needs its correlations"
+                "/inputs/returns", f"{where}asset {asset} has a variance of 0: ledoit_wolf needs its correlations"
             )
 
 

@@ -11,6 +11,7 @@ from warpdesk_server.kernels.problems import refuse
 
 Array = NDArray[Any]
 
+_MOST_WEIGHT = 1e9
 _SLACK = 1e-12  # of sums of bounds: ten bounds of 0.1 add up to 1 - 1.1e-16
 
 
@@ -50,8 +51,18 @@ def of_each_asset(given: Array | None, default: float, assets: int) -> Array:
     return numbers
 
 
+def at_bounds(weights: Array, lower: Array, upper: Array) -> Array:
+    """-1 for weights at most `lower`, also if they are fixed there, 1 for those at least `upper`, else 0 (int32)."""
+    return np.where(weights <= lower, -1, np.where(weights >= upper, 1, 0)).astype(np.int32)
+
+
 def check_bounds(lower: Array, upper: Array) -> None:
-    """Raise InvalidRequest for bounds of weights that no portfolio meets."""
+    """Raise InvalidRequest for bounds of weights that no portfolio meets, and for those beyond a billion."""
+    for name, bounds in (("lower", lower), ("upper", upper)):
+        for asset in np.flatnonzero(np.abs(bounds) > _MOST_WEIGHT)[:1]:
+            raise refuse(
+                f"/inputs/{name}", f"asset {asset}: {name} {bounds[asset]:g} is beyond {_MOST_WEIGHT:g} either way"
+            )
     for asset in np.flatnonzero(lower > upper)[:1]:
         raise refuse("/inputs/lower", f"asset {asset}: lower {lower[asset]:g} is above upper {upper[asset]:g}")
     least, most = math.fsum(lower), math.fsum(upper)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.operation import release_of
-from warpdesk_server.kernels.portfolio.matrices import batch_of_matrices, check_bounds, of_each_asset
+from warpdesk_server.kernels.portfolio.matrices import at_bounds, batch_of_matrices, check_bounds, of_each_asset
 from warpdesk_server.kernels.portfolio.optimize import Optimize
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.task import Context
@@ -44,6 +44,7 @@ def optimize(params: Optimize, context: Context, **inputs: Array) -> dict[str, A
     assets = (inputs["covariance"] if "covariance" in inputs else inputs["scenarios"]).shape[1]
     lower, upper = of_each_asset(inputs.get("lower"), 0.0, assets), of_each_asset(inputs.get("upper"), 1.0, assets)
     check_bounds(lower, upper)
+    _check_constraints(params, inputs, lower, upper)
     if "covariance" in inputs:
         batch_of_matrices(inputs["covariance"])
     scale = _scale(params, inputs)
@@ -70,7 +71,7 @@ def optimize(params: Optimize, context: Context, **inputs: Array) -> dict[str, A
     weights = np.array(solution.x[:assets])
     return {
         "weights": weights,
-        "bounds": (weights >= upper - _AT_BOUND).astype(np.int32) - (weights <= lower + _AT_BOUND).astype(np.int32),
+        "bounds": at_bounds(weights, lower + _AT_BOUND, upper - _AT_BOUND),
         **_facts(params, inputs, weights),
         "objective": solution.obj_val / scale,
         "gap": abs(solution.obj_val - solution.obj_val_dual) / scale,
@@ -89,6 +90,26 @@ def _scale(params: Optimize, inputs: dict[str, Array]) -> float:
         return len(inputs["covariance"]) / math.fsum(np.diag(inputs["covariance"]))
     square = float(np.square(inputs["scenarios"]).mean())
     return 1.0 / math.sqrt(square) if square > 0.0 else 1.0
+
+
+def _check_constraints(params: Optimize, inputs: dict[str, Array], lower: Array, upper: Array) -> None:
+    """Raise InvalidRequest for what can be seen without the solver to hold for no portfolio."""
+    if "group_lower" in inputs and "group_upper" in inputs:
+        for group in np.flatnonzero(inputs["group_lower"] > inputs["group_upper"])[:1]:
+            least, most = inputs["group_lower"][group], inputs["group_upper"][group]
+            raise refuse("/inputs/group_lower", f"group {group}: lower {least:g} is above upper {most:g}")
+    if params.least_mean is not None and "means" in inputs:
+        weights, left = lower.copy(), 1.0 - math.fsum(lower)
+        for asset in np.argsort(-inputs["means"], kind="stable"):
+            more = min(left, upper[asset] - lower[asset])
+            weights[asset] += more
+            left -= more
+        greatest = math.fsum(weights * inputs["means"])
+        if params.least_mean > greatest + _AT_BOUND * abs(greatest):
+            raise refuse(
+                "/params/least_mean",
+                f"least_mean {params.least_mean:g} is above {greatest:g}, the greatest mean within the bounds",
+            )
 
 
 def _program(params: Optimize, inputs: dict[str, Array], bounds: tuple[Array, Array], scale: float) -> _Program:

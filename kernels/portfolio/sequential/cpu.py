@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.portfolio import loops
-from warpdesk_server.kernels.portfolio.matrices import batch_of_matrices, check_bounds, of_each_asset, read_only
+from warpdesk_server.kernels.portfolio.matrices import (
+    at_bounds,
+    batch_of_matrices,
+    check_bounds,
+    of_each_asset,
+    read_only,
+)
 from warpdesk_server.kernels.portfolio.sequential import frontier_loops, hrp_loops
 from warpdesk_server.kernels.portfolio.sequential.line import STEPS, critical_line
 from warpdesk_server.kernels.portfolio.sequential.spec import LINKAGES, Frontier, Hrp
@@ -48,7 +54,7 @@ def frontier(
     margin = _AT_BOUND * np.maximum(1.0, np.abs(weights))
     return {
         "weights": weights,
-        "bounds": (weights >= most - margin).astype(np.int32) - (weights <= least + margin).astype(np.int32),
+        "bounds": at_bounds(weights, least + margin, most - margin),
         "risk_contributions": parts,
         "mean": mean,
         "risk": risk,

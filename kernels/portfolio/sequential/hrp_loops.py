@@ -16,7 +16,7 @@ def distances(covariance, out):  # type: ignore[no-untyped-def]
     size = len(covariance)
     for i in range(size):
         for j in range(size):
-            correlation = covariance[i, j] / math.sqrt(covariance[i, i] * covariance[j, j])
+            correlation = covariance[i, j] / (math.sqrt(covariance[i, i]) * math.sqrt(covariance[j, j]))
             out[i, j] = 0.0 if i == j else math.sqrt(0.5 * max(0.0, 1.0 - max(-1.0, correlation)))
 
 

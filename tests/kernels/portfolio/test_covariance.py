@@ -145,8 +145,15 @@ def test_an_asset_without_variance_has_no_correlation() -> None:
     answer = run(given)
     assert np.isnan(answer["correlation"]).tolist() == [[False, True, False], [True] * 3, [False, True, False]]
     assert answer["covariance"][1].tolist() == [0.0] * 3
-    with pytest.raises(InvalidRequest, match=r"/inputs/returns: asset 1 has equal returns"):
+    with pytest.raises(InvalidRequest, match=r"/inputs/returns: asset 1 has a variance of 0"):
         run(given, method="ledoit_wolf")
+
+
+def test_a_decay_that_leaves_one_return_and_squares_that_overflow_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="decay 1e-17 leaves the newest of 5 returns a weight of 1"):
+        run(returns(2, 5), method="ewma", decay=1e-17)
+    with pytest.raises(InvalidRequest, match=r"the largest return is 1e\+160: its square overflows"):
+        run(np.array([[1e160, 0.0, 1.0], [0.0, 1.0, 2.0]]))
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,16 @@ def test_all_constraints_together_are_met_and_no_other_solver_does_better() -> N
     [
         ({"upper": [0.3]}, {}, "the sum of the upper bounds is 0.9, and weights have the sum 1"),
         (
+            {"groups": [[1.0, 1, 0]], "group_lower": [0.6], "group_upper": [0.5]},
+            {},
+            "group 0: lower 0.6 is above upper 0.5",
+        ),
+        (
+            {"means": [0.1, 0.3, 0.2], "upper": [0.5]},
+            {"least_mean": 0.26},
+            "least_mean 0.26 is above 0.25, the greatest mean within the bounds",
+        ),
+        (
             {"groups": [[1.0, 1, 1]], "group_upper": [0.5]},
             {},
             "Clarabel finds no portfolio: PrimalInfeasible after",

@@ -1,4 +1,4 @@
-"""Reference cases of the workplace, where they are here."""
+"""Published reference cases beside the repository, where they are here."""
 
 import json
 from pathlib import Path

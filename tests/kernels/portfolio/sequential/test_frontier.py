@@ -212,6 +212,10 @@ def test_a_line_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         run([0.1, 0.1, 0.1], COVARIANCE)
 
 
+def test_a_weight_that_is_fixed_is_at_its_lower_bound() -> None:
+    assert run(MEANS, COVARIANCE, [0.2, 0.0, 0.0], [0.2, 1.0, 1.0])["bounds"][0] == -1
+
+
 @pytest.mark.parametrize("assets", [1, 10, 33])
 def test_bounds_that_leave_one_portfolio_have_it(assets: int) -> None:
     for bounds in ({"upper": [1 / assets]}, {"lower": [1 / assets]}):
@@ -232,6 +236,7 @@ def test_a_corner_is_kept_where_the_matrix_is_nearly_singular() -> None:
         ({"upper": [0.3]}, {}, r"the sum of the upper bounds is 0.9, and weights have the sum 1"),
         ({"lower": [0.4]}, {}, r"the sum of the lower bounds is 1.2, and weights have the sum 1"),
         ({"lower": [0.0, 0.5, 0.0], "upper": [0.4]}, {}, r"asset 1: lower 0.5 is above upper 0.4"),
+        ({"lower": [-1e308], "upper": [1e308]}, {}, r"asset 0: lower -1e\+308 is beyond 1e\+09 either way"),
         (
             {},
             {"portfolio": "target_mean", "target": 0.2},

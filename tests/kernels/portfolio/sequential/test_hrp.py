@@ -112,3 +112,9 @@ def test_numbers_that_are_no_covariance_are_refused_with_their_place() -> None:
         run([[1.0, 0.5], [0.4, 1.0]])
     with pytest.raises(InvalidRequest, match="asset 0 has variance 0: it must be above 0"):
         run(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_variances_whose_product_no_float64_holds_have_the_same_weights(factor: float) -> None:
+    covariance = matrices(6)
+    assert run(factor * covariance)["weights"] == pytest.approx(run(covariance)["weights"], rel=1e-12)
