@@ -3,19 +3,30 @@
 Here a system whose certificate failed is computed again in twice the precision.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import LN2_HIGH, LN2_LOW
+from warpdesk_server.kernels.progress import stage
 from warpdesk_server.kernels.tridiagonal import loops, spec, twice
 from warpdesk_server.kernels.tridiagonal.spec import Shift, Systems, systems_of
 
 Array = NDArray[Any]
 Given = Mapping[str, Array]
+
+_FIRST = 0.5  # of a tridiagonal job's progress: what comes before the repetitions, of which there may be none or many
+
+
+def before_repetitions() -> AbstractContextManager[None]:
+    """The stage of a tridiagonal job's progress in which a backend computes all systems."""
+    return stage(0.0, _FIRST)
 
 
 def infos_of(given: Given) -> dict[str, ArrayInfo]:
@@ -39,10 +50,14 @@ def lines_of(given: Given, systems: Systems) -> dict[str, Array]:
 def solve_answer(params: Shift, given: Given, solution: Array, state: Array) -> dict[str, Any]:
     """The outputs of tridiagonal_solve from solutions (systems, rows, parts) and the state (STATES, systems)."""
 
+    # The larger part of a complex number may be less than the number by this factor.
+    most_of_part = (1.0, math.sqrt(2.0))[systems_of(params, infos_of(given)).parts - 1]
+
     def errors(state: Array) -> dict[str, Array]:
         residual = state[spec.ERROR] + state[spec.TAINT]
         scale = state[spec.NORM] * state[spec.FOUND] + state[spec.GIVEN]
-        return {"residual": residual, "backward_error": np.where(residual == 0, 0.0, residual / scale)}
+        backward = np.where((scale >= spec.LEAST_SCALE) & (scale < np.inf), most_of_part * residual / scale, np.nan)
+        return {"residual": residual, "backward_error": np.where((scale == 0) & (residual == 0), 0.0, backward)}
 
     return _answer("solution", params, given, solution, state, errors, spec.BACKWARD, twice.solve)
 
@@ -70,11 +85,20 @@ def _answer(
     refused = (state[spec.PIVOT_ROW] >= 0) | (state[spec.GAP_ROW] >= 0)
     with np.errstate(all="ignore"):
         failed = ~(_last(errors(state)) <= most) & ~refused
-        for system in np.flatnonzero(failed):
-            _repeat(params, given, systems, int(system), numbers, state, again)
+        again_of = np.flatnonzero(failed)
+
+        def run(first: int, end: int) -> None:
+            with np.errstate(all="ignore"):  # which a thread does not take over
+                for system in again_of[first:end]:
+                    _repeat(params, given, systems, int(system), numbers, state, again)
+
+        with stage(_FIRST, 1.0):
+            share(again_of.size, run)
         found = errors(state)
         smallest = 1.0 / state[spec.GROWTH]
     uncertified = ~(_last(found) <= most)
+    if systems.dtype == "float32":  # which may not hold what was certified in float64
+        uncertified |= ~np.isfinite(numbers).all(axis=(1, 2))
     status = np.where(failed, spec.REPEATED, spec.OK).astype(np.uint8)
     status[uncertified] = spec.UNCERTIFIED
     status[state[spec.PIVOT_ROW] >= 0] = spec.PIVOT

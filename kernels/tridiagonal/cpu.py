@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.pages import empty
 from warpdesk_server.kernels.tridiagonal import loops
-from warpdesk_server.kernels.tridiagonal.answer import infos_of, inverse_answer, lines_of, solve_answer
+from warpdesk_server.kernels.tridiagonal.answer import (
+    before_repetitions,
+    infos_of,
+    inverse_answer,
+    lines_of,
+    solve_answer,
+)
 from warpdesk_server.kernels.tridiagonal.spec import LANES, STATES, Shift, systems_of
 
 Array = NDArray[Any]
@@ -52,5 +58,6 @@ def _by_group(params: Shift, given: dict[str, Array], compute: Callable[..., Non
             scatter(scratch[3], first, out)
             states[:, first : first + LANES] = state[:, : systems.count - first]
 
-    share(-(-systems.count // LANES), run, at_least=-(-_AT_LEAST // (LANES * systems.rows)))
+    with before_repetitions():
+        share(-(-systems.count // LANES), run, at_least=-(-_AT_LEAST // (LANES * systems.rows)))
     return out, states

@@ -14,7 +14,13 @@ from warpdesk_server.kernels.gpu.occupancy import Shape, best
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.tridiagonal import spec
-from warpdesk_server.kernels.tridiagonal.answer import infos_of, inverse_answer, lines_of, solve_answer
+from warpdesk_server.kernels.tridiagonal.answer import (
+    before_repetitions,
+    infos_of,
+    inverse_answer,
+    lines_of,
+    solve_answer,
+)
 from warpdesk_server.kernels.tridiagonal.spec import STATES, Shift, Systems, systems_of
 
 Array = NDArray[Any]
@@ -121,5 +127,6 @@ def _by_chunk(
         device.to_host(answer, out[first:end])
         device.to_host(chunk.state, state[:, first:end])
 
-    chunks.run(device, operation.grid(params, infos), run, overlap=True)
+    with before_repetitions():
+        chunks.run(device, operation.grid(params, infos), run, overlap=True)
     return out, state

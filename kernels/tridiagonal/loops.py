@@ -180,7 +180,7 @@ def _solve(zero, shift, a, d, c, b, g, y, n, state):  # type: ignore[no-untyped-
         u = minus(di, times(ai, g_before))
         over = inverse(u)
         facts = _after_row(facts, spread(np.float64(i)), ai, di, ci, u, over, _nothing_of(bi))
-        given = larger(given, size(bi))
+        given = larger(given, larger_part(bi))
         y_before = times(minus(bi, times(ai, y_before)), over)
         g_before = times(ci, over)
         put(g_before, g, i)
@@ -195,14 +195,14 @@ def _solve(zero, shift, a, d, c, b, g, y, n, state):  # type: ignore[no-untyped-
         left = minus(get(zero, b, i), times(get(zero, a, i), x_before))
         left = minus(left, times(minus(get(zero, d, i), shift), x))
         left = minus(left, times(get(zero, c, i), x_after))
-        found, worst = larger(found, size(x)), larger(worst, size(left))
+        found, worst = larger(found, larger_part(x)), larger(worst, larger_part(left))
         taint = taint + _nothing_of(left)
         put(x, b, i)
         x_after, x = x, x_before
     _keep(facts, state)
-    store(state, LANES * GIVEN, length(zero, given))
-    store(state, LANES * FOUND, length(zero, found))
-    store(state, LANES * ERROR, length(zero, worst))
+    store(state, LANES * GIVEN, given)
+    store(state, LANES * FOUND, found)
+    store(state, LANES * ERROR, worst)
     store(state, LANES * TAINT, taint)
 
 

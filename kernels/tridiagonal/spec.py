@@ -32,9 +32,9 @@ STATES = 12
     NORM,  # the largest |a| + |d| + |c| of a row
     PIVOT_ROW,  # the first row with a refused pivot, or -1
     GAP_ROW,  # the first row with a number that is not finite, or -1
-    GIVEN,  # the size of the largest number of the right-hand side
-    FOUND,  # the size of the largest number of the solution
-    ERROR,  # solve: the size of the largest residual. inverse: the largest bound of a relative error
+    GIVEN,  # the largest number of the right-hand side: of complex ones the larger part, as a square might underflow
+    FOUND,  # the same of the solution
+    ERROR,  # solve: the same of the residual. inverse: the largest bound of a relative error
     TAINT,  # 0, or NaN if a number of the answer is not finite
 ) = range(STATES)
 
@@ -45,6 +45,7 @@ PIVOT_RATIO = 1e-12  # |u| / |d| below which a pivot is refused
 # |u| outside is refused too: the squares of complex numbers must neither overflow nor underflow.
 PIVOT_LEAST, PIVOT_MOST = 2.0**-500, 2.0**500
 BACKWARD = 1e-12  # the largest backward error of a certified solution
+LEAST_SCALE = 2.0**-1000  # of |T - z I| |x| + |b|: below, products of a residual underflow, and it proves nothing
 FORWARD = 1e-9  # the largest relative error of a certified diagonal of an inverse
 UNIT = 2.0**-53  # a rounding of float64
 ROUNDINGS = 9.0  # of a c / u beside the error of u, in units: 8.5 for complex numbers, 3 for real ones
@@ -144,7 +145,7 @@ def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     cores = _CORES * LANES * 8 * 7 * numbers
     nbytes = sum(given.nbytes for given in inputs.values()) + answer + cores
     device = systems.per_chunk * bytes_of_a_system(systems, inputs)
-    return Cost(nbytes + device, work=float(systems.count * numbers), step=5e-9)
+    return Cost(nbytes + device, work=float(systems.count * numbers), step=1e-8)
 
 
 def _sharding(params: Any, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
@@ -195,14 +196,14 @@ _RHS = Input(
 _STATUS = (
     Output("log_determinant", "ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one"),
     Output("sign", "det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)"),
-    Output("smallest_pivot", "the smallest |u| / |d| of each system: near 1 is safe, near 0 loses digits; float64"),
+    Output("smallest_pivot", "the smallest |u| / |d| of each system, at most 1: near 0 digits are lost; float64"),
     Output("dominant", "1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8"),
 )
 _VERDICT = (
     Output(
         "status",
         "of each system: 0 certified, 1 certified after a repetition in twice the precision, 2 a pivot was refused, "
-        "3 an input is not finite, 4 not certified. From 2 on its answers are NaN; uint8",
+        "3 an input is not finite, 4 not certified, or beyond float32. From 2 on its answers are NaN; uint8",
     ),
     Output("row", "the row that a status of 2 or 3 is about, counted from 0, else -1; int64"),
 )
@@ -247,11 +248,16 @@ TRIDIAGONAL_SOLVE = _operation(
     (
         Output("solution", "x, of the shape of rhs, complex where rhs, the matrix or z is; of the inputs' dtype"),
         *_STATUS,
-        Output("residual", "the largest |b - (T - z I) x| of a row, before x is rounded to its dtype; float64"),
+        Output(
+            "residual",
+            "the largest |b - (T - z I) x| of a row, of complex numbers the larger part, before x is rounded to its "
+            "dtype; float64",
+        ),
         Output(
             "backward_error",
-            f"residual / (|T - z I| |x| + |b|) in the maximum norm; above {BACKWARD:g} the system is computed again in "
-            "twice the precision, and is not certified if that does not help; float64",
+            "residual / (|T - z I| |x| + |b|) in the maximum norm, of complex numbers up to twice that; above "
+            f"{BACKWARD:g} the system is computed again in twice the precision, and is not certified if that does not "
+            "help; float64",
         ),
         *_VERDICT,
     ),

@@ -165,7 +165,7 @@ __device__ __forceinline__ void solve(const REAL* lower, const REAL* diagonal, c
         const N c = N::get(upper, i, systems, s), b = N::get(rhs, i, systems, s);
         const N u = d.minus(a.times(g)), over = u.inverse();
         facts.watch(i, a, d, c, u, over, b.nothing());
-        given = larger(given, b.size());
+        given = larger(given, b.largest());
         y = b.minus(a.times(y)).times(over);
         g = c.times(over);
         g.put_wide(ratios, i, systems, s);
@@ -181,8 +181,8 @@ __device__ __forceinline__ void solve(const REAL* lower, const REAL* diagonal, c
         N left = N::get(rhs, i, systems, s).minus(N::get(lower, i, systems, s).times(before));
         left = left.minus(N::get(diagonal, i, systems, s).minus(shift).times(x));
         left = left.minus(N::get(upper, i, systems, s).times(after));
-        found = larger(found, x.size());
-        worst = larger(worst, left.size());
+        found = larger(found, x.largest());
+        worst = larger(worst, left.largest());
         taint = taint + left.nothing();
         x.put(rhs, i, systems, s);
         after = x;
@@ -190,9 +190,9 @@ __device__ __forceinline__ void solve(const REAL* lower, const REAL* diagonal, c
     }
     state += s;
     facts.keep(state, systems);
-    state[GIVEN * systems] = N::length(given);
-    state[FOUND * systems] = N::length(found);
-    state[ERROR * systems] = N::length(worst);
+    state[GIVEN * systems] = given;
+    state[FOUND * systems] = found;
+    state[ERROR * systems] = worst;
     state[TAINT * systems] = taint;
 }
 

@@ -105,6 +105,11 @@ def _length(x):  # type: ignore[no-untyped-def]
 
 
 @inner
+def _larger_part(x):  # type: ignore[no-untyped-def]
+    return max(abs(x[0][0]), abs(x[1][0]))
+
+
+@inner
 def _get(numbers, row):  # type: ignore[no-untyped-def]
     return (numbers[row, 0], 0.0), (numbers[row, 1], 0.0)
 
@@ -158,7 +163,7 @@ def solve(lower, diagonal, upper, rhs, shift, state):  # type: ignore[no-untyped
         left = _minus(_get(rhs, i), _times(_get(lower, i), _get(solution, i)))
         left = _minus(left, _times(_minus(_get(diagonal, i), z), _get(solution, i + 1)))
         left = _minus(left, _times(_get(upper, i), _get(solution, i + 2)))
-        found, worst = max(found, _length(_get(solution, i + 1))), max(worst, _length(left))
+        found, worst = max(found, _larger_part(_get(solution, i + 1))), max(worst, _larger_part(left))
         taint += left[0][0] * 0.0 + left[1][0] * 0.0
     rhs[:, 0] = solution[1:-1, 0]
     rhs[:, 1] = solution[1:-1, 1]

@@ -5201,13 +5201,16 @@ class Operations(ABC):
             solution: x, of the shape of rhs, complex where rhs, the matrix or z is; of the inputs' dtype
             log_determinant: ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one
             sign: det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)
-            smallest_pivot: the smallest |u| / |d| of each system: near 1 is safe, near 0 loses digits; float64
+            smallest_pivot: the smallest |u| / |d| of each system, at most 1: near 0 digits are lost; float64
             dominant: 1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8
-            residual: the largest |b - (T - z I) x| of a row, before x is rounded to its dtype; float64
-            backward_error: residual / (|T - z I| |x| + |b|) in the maximum norm; above 1e-12 the system is computed
-                again in twice the precision, and is not certified if that does not help; float64
+            residual: the largest |b - (T - z I) x| of a row, of complex numbers the larger part, before x is rounded to
+                its dtype; float64
+            backward_error: residual / (|T - z I| |x| + |b|) in the maximum norm, of complex numbers up to twice that;
+                above 1e-12 the system is computed again in twice the precision, and is not certified if that does not
+                help; float64
             status: of each system: 0 certified, 1 certified after a repetition in twice the precision, 2 a pivot was
-                refused, 3 an input is not finite, 4 not certified. From 2 on its answers are NaN; uint8
+                refused, 3 an input is not finite, 4 not certified, or beyond float32. From 2 on its answers are NaN;
+                uint8
             row: the row that a status of 2 or 3 is about, counted from 0, else -1; int64
         """
         fields = given(
@@ -5241,13 +5244,14 @@ class Operations(ABC):
             inverse_diagonal: of the shape and dtype of diagonal, complex where the matrix or z is
             log_determinant: ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one
             sign: det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)
-            smallest_pivot: the smallest |u| / |d| of each system: near 1 is safe, near 0 loses digits; float64
+            smallest_pivot: the smallest |u| / |d| of each system, at most 1: near 0 digits are lost; float64
             dominant: 1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8
             error_bound: a bound of the relative error of each number, to first order, before it is rounded to its
                 dtype; above 1e-09 the system is computed again in twice the precision, and is not certified if that
                 does not help; float64
             status: of each system: 0 certified, 1 certified after a repetition in twice the precision, 2 a pivot was
-                refused, 3 an input is not finite, 4 not certified. From 2 on its answers are NaN; uint8
+                refused, 3 an input is not finite, 4 not certified, or beyond float32. From 2 on its answers are NaN;
+                uint8
             row: the row that a status of 2 or 3 is about, counted from 0, else -1; int64
         """
         fields = given(lower=lower, diagonal=diagonal, upper=upper, shift=shift, shift_imaginary=shift_imaginary)

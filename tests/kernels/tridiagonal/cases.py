@@ -39,6 +39,13 @@ def troubled(dtype: str = "float64") -> Arrays:
     return found
 
 
+def small() -> Arrays:
+    """Complex systems with right-hand sides from 2^-400 to 2^-1020, whose squares underflow."""
+    found = systems(9, 7, parts=2, rhs_parts=2)
+    found["rhs"] *= 2.0 ** -np.linspace(400, 1020, 9).round()[:, None, None]
+    return found
+
+
 def without_rhs(found: Arrays) -> Arrays:
     return {name: array for name, array in found.items() if name != "rhs"}
 
@@ -64,6 +71,7 @@ CASES: tuple[Case, ...] = (
     *_cases(lambda: systems(9, 33, "float32", own=4.0), "9x33 float32", shift=-0.125),
     *_cases(lambda: systems(33, 4, "float32", parts=2), "33x4 float32 complex"),
     *_cases(troubled, "troubled"),
+    _cases(small, "small")[0],
     *_cases(lambda: troubled("float32"), "troubled float32"),
     *_cases(lambda: systems(1025, 2), "1025x2", small=False),
 )

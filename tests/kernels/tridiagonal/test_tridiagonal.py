@@ -16,6 +16,7 @@ from tests.kernels.tridiagonal.cases import Arrays, systems, troubled, without_r
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.problems import InvalidRequest
+from warpdesk_server.kernels.progress import telling
 from warpdesk_server.kernels.tridiagonal import spec
 
 Array = npt.NDArray[Any]
@@ -387,3 +388,84 @@ def test_a_right_hand_side_of_another_shape_or_dtype_is_refused() -> None:
         with pytest.raises(InvalidRequest, match=words.replace("[", r"\[")):
             OPERATIONS["tridiagonal_solve"].validate({}, {**infos, "rhs": info})
     OPERATIONS["tridiagonal_solve"].validate({}, {**infos, "rhs": ArrayInfo("float64", (8, 2))})
+
+
+@pytest.mark.parametrize("exponent", [-400, -530, -565, -600, -900])
+def test_small_complex_systems_have_the_certificates_of_large_ones(exponent: int) -> None:
+    """A power of two changes no digit. The second pivot loses nine, so that all are repeated."""
+    scale = 2.0**exponent
+    found = {
+        "lower": np.array([[1.0, 0.0], [-1.7, 0.0]]),
+        "diagonal": np.array([[1.0, 0.0], [1.0 + 2.0**-30, 0.0], [2.3, 0.0]]),
+        "upper": np.array([[1.0, 0.0], [-0.9, 0.0]]),
+        "rhs": np.array([[1.0, 0.2], [0.7, 0.1], [0.3, 0.4]]),
+    }
+    full, answer = solve(found), solve({**found, "rhs": found["rhs"] * scale})
+    assert answer["status"] == full["status"] == [spec.REPEATED]
+    assert (answer["solution"] / scale).tobytes() == full["solution"].tobytes()
+    assert answer["backward_error"] == pytest.approx(full["backward_error"], rel=1e-12)
+    assert (answer["residual"] / scale).tobytes() == full["residual"].tobytes()
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_complex_backward_error_is_from_once_to_twice_that_of_rigal_and_gaches(parts: int) -> None:
+    found = systems(20, 6, parts=parts, rhs_parts=parts)
+    answer = solve(found)
+    matrices, rhs, x = dense(found, parts), number(found["rhs"], parts), number(answer["solution"], parts)
+    with mpmath.workdps(40):
+        systems_of_digits = (map(mpmath.matrix, each.tolist()) for each in (matrices, x, rhs))
+        left = [b - a * y for a, y, b in zip(*systems_of_digits, strict=True)]
+        worst = np.array([float(max(abs(one) for one in rows)) for rows in left])
+    exact_error = worst / (np.abs(matrices).sum(axis=2).max(axis=1) * np.abs(x).max(axis=1) + np.abs(rhs).max(axis=1))
+    # The residual is computed in float64: some roundings of its terms.
+    assert (answer["backward_error"] <= 2 * exact_error + 1e-15).all()
+    assert (answer["backward_error"] >= exact_error - 1e-15).all()
+
+
+@pytest.mark.parametrize("small", [2.0**-1010, 1e-320])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_residual_of_numbers_that_underflow_certifies_nothing(parts: int, small: float) -> None:
+    found = systems(2, 6, parts=parts, rhs_parts=parts)
+    found["rhs"][0] *= small
+    answer = solve(found)
+    assert answer["status"].tolist() == [spec.UNCERTIFIED, spec.OK]
+    assert np.isnan(answer["solution"][0]).all()
+    found["rhs"][0] = 0.0
+    answer = solve(found)
+    assert answer["status"].tolist() == [spec.OK, spec.OK]
+    assert not answer["solution"][0].any()
+
+
+def test_a_matrix_whose_norm_overflows_certifies_nothing() -> None:
+    found = {"lower": [0.0], "diagonal": [1e150, 1.0], "upper": [1e308], "rhs": [1.0, 1e-3]}
+    assert solve({name: np.array(array) for name, array in found.items()})["status"] == [spec.UNCERTIFIED]
+
+
+def test_answers_beyond_float32_are_not_certified() -> None:
+    """1e40 and 1e45 are the answers, good in float64; the systems beside them keep theirs."""
+    none = np.zeros((2, 1), np.float32)
+    found = {"lower": none, "diagonal": np.array([[1e-20, 1.0], [1.0, 1.0]], np.float32), "upper": none}
+    answer = solve({**found, "rhs": np.array([[1e20, 1.0], [3.0, 1.0]], np.float32)})
+    assert answer["status"].tolist() == [spec.UNCERTIFIED, spec.OK]
+    assert np.isnan(answer["solution"][0]).all()
+    assert answer["solution"][1].tolist() == [3.0, 1.0]
+    found["diagonal"][0, 0] = 1e-40
+    answer = inverse_diagonal(found)
+    assert answer["status"].tolist() == [spec.UNCERTIFIED, spec.OK]
+    assert np.isnan(answer["inverse_diagonal"][0]).all()
+
+
+def test_repetitions_tell_their_progress() -> None:
+    one = without_rhs(with_small_pivot(1e-9))
+    found = {name: np.stack([array] * 64) for name, array in one.items()}
+    told: list[float] = []
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)  # else the other thread may do all, which tells nothing
+    try:
+        with telling(told.append):
+            answer = inverse_diagonal(found)
+    finally:
+        numba.set_num_threads(threads)
+    assert (answer["status"] == spec.REPEATED).all()
+    assert sum(0.5 < done < 1.0 for done in told) > 3
+    assert told[-1] == 1.0
