@@ -34,8 +34,8 @@ GROWN, PAID, RATIO, LOG, NEAR, NEAR_TAIL, FAR_TAIL, BELL, PER_SPREAD, ROOT, ODD,
 ROWS = 12
 
 # Of implied volatilities: the same for their rows.
-GAP, WANTED, LOG_WANTED, SPREAD, INFLECTION, PER_ROOT, STATUS, DISTANCE, NEARER, FARTHER, AREA = (
-    STRIP * row for row in range(11)
+GAP, WANTED, LOG_WANTED, SPREAD, INFLECTION, PER_ROOT, STATUS, DISTANCE, NEARER, FARTHER, AREA, SCALE, SCALED = (
+    STRIP * row for row in range(13)
 )
 # Nodes and weights of Gauss and Legendre for eight points of [-1, 1]: an error below 1e-16 for spreads up to 1.
 POINTS = (
@@ -58,12 +58,13 @@ WEIGHTS = (
     0.22238103445337448,
     0.10122853629037626,
 )
-IMPLIED_ROWS = 11
+IMPLIED_ROWS = 13
 FAR_ENOUGH = 0.6  # d beyond which the first guess takes the logarithm, not the tangent
 ROUNDING = 2.0**-49  # of the greater amount: a price in the money tells no smaller time value
 NEAR_THE_MONEY = (
     0.17  # (large - small) / (large + small), whose numerator is exact there: the logarithm is good to itself
 )
+SCALED_GAP, SCALED_LEVEL = 2.0**-20, 2.0**-11  # gaps and levels below both are scaled until one is this
 LEAST_LEVEL = 1e-290  # of a price: below, e^(-d^2/2) leaves the range of float64
 
 
@@ -261,13 +262,18 @@ def implied(given, is_call, steps, halley_steps, newton_steps, first, end, volat
         for i in range(count):
             gap = -log64(w[GAP + i])
             gap = log_series(w[SPREAD + i]) if w[SPREAD + i] < NEAR_THE_MONEY else gap
+            scale, most = SCALED_GAP / gap, SCALED_LEVEL / w[WANTED + i]
+            scale = scale if scale < most else most
+            scale = scale if scale > 1.0 else 1.0
+            w[GAP + i], w[SCALE + i] = gap, scale
+            gap = gap * scale
             inflection = sqrt(2.0 * gap)
-            w[GAP + i] = gap
+            w[SCALED + i] = gap
             w[INFLECTION + i] = inflection
             w[FARTHER + i] = scaled_tail(inflection if inflection < FARTHEST else FARTHEST)
         for i in range(count):
             level = 0.5 - w[FARTHER + i]  # at the inflection
-            inflection, wanted = w[INFLECTION + i], w[WANTED + i]
+            inflection, wanted = w[INFLECTION + i], w[WANTED + i] * w[SCALE + i]
             lower = wanted < level
             w[LOG_WANTED + i] = log64(wanted if lower else 1.0 - wanted)
             tangent = inflection - (level - wanted) * (1.0 / DENSITY)
@@ -276,14 +282,14 @@ def implied(given, is_call, steps, halley_steps, newton_steps, first, end, volat
             slope = DENSITY / (0.5 + w[FARTHER + i])
             w[SPREAD + i] = tangent if lower else inflection + 2.0 * rest / (slope + sqrt(slope * slope + 0.5 * rest))
         for i in range(count):
-            spread, gap = w[SPREAD + i], w[GAP + i]
+            spread, gap = w[SPREAD + i], w[SCALED + i]
             ratio = gap / spread
             near, far = ratio - 0.5 * spread, ratio + 0.5 * spread
             w[DISTANCE + i] = near
             w[NEARER + i] = scaled_tail(near if (near > 0.0) & (near < FARTHEST) else 0.0)
             w[FARTHER + i] = scaled_tail(far if far < FARTHEST else FARTHEST)
         for i in range(count):
-            gap = w[GAP + i]
+            gap = w[SCALED + i]
             squared = 2.0 * (log64(w[NEARER + i] - w[FARTHER + i]) - w[LOG_WANTED + i])
             squared = squared if squared > 0.0 else 0.0
             spread = 2.0 * gap / (sqrt(squared) + sqrt(squared + 2.0 * gap))
@@ -291,12 +297,12 @@ def implied(given, is_call, steps, halley_steps, newton_steps, first, end, volat
             w[SPREAD + i] = spread if far_off else w[SPREAD + i]
         for _ in range(halley_steps):
             for i in range(count):
-                ratio, half = w[GAP + i] / w[SPREAD + i], 0.5 * w[SPREAD + i]
+                ratio, half = w[SCALED + i] / w[SPREAD + i], 0.5 * w[SPREAD + i]
                 near, far = abs(half - ratio), half + ratio
                 w[NEARER + i] = scaled_tail(near if near < FARTHEST else FARTHEST)
                 w[FARTHER + i] = scaled_tail(far if far < FARTHEST else FARTHEST)
             for i in range(count):
-                spread, inflection, gap = w[SPREAD + i], w[INFLECTION + i], w[GAP + i]
+                spread, inflection, gap = w[SPREAD + i], w[INFLECTION + i], w[SCALED + i]
                 ratio = gap / spread
                 near = 0.5 * spread - ratio
                 lower = spread < inflection
@@ -311,6 +317,8 @@ def implied(given, is_call, steps, halley_steps, newton_steps, first, end, volat
                 most = inflection if lower else 4.0 * spread
                 moved = moved if moved > least else least
                 w[SPREAD + i] = moved if moved < most else most
+        for i in range(count):
+            w[SPREAD + i] = w[SPREAD + i] / w[SCALE + i]
         for _ in range(newton_steps):
             for i in range(count):
                 spread = w[SPREAD + i]

@@ -112,6 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 const f64 OK = 0.0, BELOW = 1.0, ABOVE = 2.0, NO_VEGA = 3.0, UNKNOWN = 4.0;
 const f64 FAR_ENOUGH = 0.6, ROUNDING = 0x1p-49, NEAR_THE_MONEY = 0.17, LEAST_LEVEL = 1e-290;
+const f64 SCALED_GAP = 0x1p-20, SCALED_LEVEL = 0x1p-11;
 // Nodes and weights of Gauss and Legendre for eight points of [-1, 1].
 __device__ const f64 POINTS[8] = {-0.9602898564975363, -0.7966664774136267, -0.525532409916329, -0.1834346424956498,
                                   0.1834346424956498, 0.525532409916329, 0.7966664774136267, 0.9602898564975363};
@@ -208,13 +209,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (known != OK) return;
     const f64 apart = (large - small) / (large + small);
     const f64 gap = apart < NEAR_THE_MONEY ? log_series(apart) : -log64(small / large);
-    const f64 inflection = sqrt(2.0 * gap);
+    f64 scale = at_most(SCALED_GAP / gap, SCALED_LEVEL / level);
+    scale = scale > 1.0 ? scale : 1.0;
+    const f64 scaled_gap = gap * scale, scaled_level = level * scale;
+    const f64 inflection = sqrt(2.0 * scaled_gap);
     const f64 tail = scaled_tail(at_most(inflection, FARTHEST));
-    const f64 log_wanted = log64(level < 0.5 - tail ? level : 1.0 - level);
-    f64 spread = first_spread(gap, inflection, level, log_wanted, tail);
+    const f64 log_wanted = log64(scaled_level < 0.5 - tail ? scaled_level : 1.0 - scaled_level);
+    f64 spread = first_spread(scaled_gap, inflection, scaled_level, log_wanted, tail);
 #pragma unroll 1
-    for (u32 k = 0; k < halley_steps; ++k) spread = halley(spread, gap, inflection, log_wanted);
+    for (u32 k = 0; k < halley_steps; ++k) spread = halley(spread, scaled_gap, inflection, log_wanted);
+    spread = spread / scale;
 #pragma unroll 1
     for (u32 k = 0; k < newton_steps; ++k) spread = newton(spread, gap, level);
-    volatility[i] = spread * (1.0 / sqrt(maturity));
+    volatility[i] = spread * (1.0 / sqrt(of(maturities, 5)));  // read again: no register is held for it
 }

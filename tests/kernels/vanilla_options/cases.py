@@ -87,6 +87,13 @@ def strikes(count: int) -> Arrays:
     return {"strike": np.linspace(60, 150, count)}
 
 
+def near_quotes() -> Arrays:
+    """Options at and near the money with prices from large to tiny."""
+    apart = np.repeat([0.0, 2.0**-52, -(2.0**-50), 1e-13, -1e-9, 1e-7, 1e-5], 8)
+    prices = np.tile([0.1, 1e-3, 1e-6, 1e-11, 1e-15, 1e-16, 1e-25, 1e-200], 7)
+    return {"strike": 1 + apart, "price": prices, "is_call": (apart >= 0).astype(np.uint8)}
+
+
 _ONE = {"option": "put", "spot": 100.0, "rate": 0.03, "dividend": 0.01, "volatility": 0.2, "maturity": 0.7}
 
 _QUOTED = {name: number for name, number in _ONE.items() if name != "volatility"}
@@ -111,6 +118,7 @@ CASES: tuple[Case, ...] = (
         for name, make in (("1025", partial(quotes, 1025)), ("odd", odd_quotes))
     ),
     _case("implied_volatility", {**_QUOTED, "price": 3.0}, lambda: strikes(129), "129"),
+    _case("implied_volatility", {"spot": 1.0, "rate": 0.0, "dividend": 0.0, "maturity": 1.0}, near_quotes, "near"),
     _case("implied_volatility", {**_QUOTED, "price": 3.0, "strike": 90.0}, dict, "one"),
     _case("black_scholes", {}, lambda: {name: a.reshape(5, 7, 3) for name, a in book(105).items()}, "5x7x3"),
 )

@@ -73,6 +73,38 @@ def test_a_volatility_is_within_four_units_of_what_the_price_tells(option: str) 
     assert np.quantile(error, 0.95) < 2
 
 
+def test_volatilities_at_the_money_are_found_however_small() -> None:
+    """There the price is 100 erf(s / sqrt(8)), and s the price over 100 n(0) for small s."""
+    spreads = 10.0 ** -np.arange(1.0, 30.0)
+    with mpmath.workdps(50):
+        prices = np.array([float(100 * mpmath.erf(mpmath.mpf(spread) / mpmath.sqrt(8))) for spread in spreads.tolist()])
+    for option in ("call", "put"):
+        market = {"model": "black76", "option": option, "forward": 100.0, "strike": 100.0, "rate": 0.0, "maturity": 1.0}
+        found, status = implied(price=prices, **market)
+        assert not status.any()
+        assert np.abs(found / spreads - 1).max() < 1e-15
+
+
+@pytest.mark.parametrize("apart", [2.0**-52, 2.0**-49, 1e-14, 1e-12, 1e-9, 1e-7])
+def test_volatilities_near_the_money_are_found_however_small(apart: float) -> None:
+    """A unit is as above. From far in the tail to a spread that does not notice the strike."""
+    strike, prices, spreads, vegas = 1 + apart, [], [], []
+    with mpmath.workdps(50):
+        gap = mpmath.log(mpmath.mpf(strike))
+        for ratio in (30.0, 10.0, 3.0, 1.0, 0.1, 1e-3, 1e-6):
+            spread = float(gap / ratio)
+            d = -gap / mpmath.mpf(spread) + mpmath.mpf(spread) / 2
+            prices.append(float(exact.price("black76", True, 1, mpmath.mpf(strike), 0, 0, mpmath.mpf(spread), 1)))
+            spreads.append(spread)
+            vegas.append(float(mpmath.npdf(d)))
+    found, status = implied(
+        model="black76", option="call", forward=1.0, strike=strike, rate=0.0, maturity=1.0, price=prices
+    )
+    assert not status.any()
+    error = np.abs(found - spreads) / (np.spacing(spreads) + np.spacing(prices) / np.array(vegas))
+    assert error.max() < 4
+
+
 def test_prices_of_all_kinds_come_back() -> None:
     """Tolerance: roundings of the option's amounts, in the money many times its time value."""
     for model in ("black_scholes_merton", "black76"):
