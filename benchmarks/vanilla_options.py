@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 
-from warpdesk_server.benchmarks.cases import Call, Case, Inputs, Peer, Sizes, measured, module, random
+from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, random
 from warpdesk_server.kernels.catalogue import OPERATIONS
 
+SCIPY, RATIONAL = "NumPy and SciPy", "py_lets_be_rational"
 PART = 10_000  # options of a peer that takes microseconds for each
 
 
@@ -80,13 +81,23 @@ def _lets_be_rational(inputs: Inputs) -> Call:
     return call
 
 
-def _cases(sizes: Sizes, count: int) -> list[Case]:
-    scipy = (Peer("NumPy and SciPy", "scipy", _scipy_black_scholes),)
+def _cases(sizes: Sizes, count: int, goals: bool = False) -> list[Case]:
+    scipy = (Peer(SCIPY, "scipy", _scipy_black_scholes),)
     part = min(PART, count)
-    rational = (Peer("py_lets_be_rational", "py_lets_be_rational", _lets_be_rational, per=count / part),)
+    rational = (Peer(RATIONAL, "py_lets_be_rational", _lets_be_rational, per=count / part),)
     label = measured(count)
     return [
-        Case("black_scholes", label, {}, lambda: _book(count), sizes, scipy, moved=97 * count, repeats=9),
+        Case(
+            "black_scholes",
+            label,
+            {},
+            lambda: _book(count),
+            sizes,
+            scipy,
+            Goal({SCIPY: 8.0} if goals else {}),
+            moved=97 * count,
+            repeats=9,
+        ),
         Case(
             "implied_volatility",
             label,
@@ -94,10 +105,15 @@ def _cases(sizes: Sizes, count: int) -> list[Case]:
             lambda: {name: array for name, array in _quotes(count).items() if name != "volatility"},
             sizes,
             rational if sizes != "large" else (),
+            Goal({RATIONAL: 30.0} if goals else {}),
             moved=58 * count,
             repeats=5,
         ),
     ]
 
 
-CASES: tuple[Case, ...] = (*_cases("small", 1_000), *_cases("full", 1_000_000), *_cases("large", 50_000_000))
+CASES: tuple[Case, ...] = (
+    *_cases("small", 1_000),
+    *_cases("full", 1_000_000, goals=True),
+    *_cases("large", 50_000_000),
+)

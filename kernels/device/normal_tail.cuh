@@ -1,5 +1,5 @@
-// The standard normal distribution function and its tail by + - * / and fused products. Twin of normal_tail.py, which says where the
-// polynomial comes from. Include device/types.cuh first.
+// The standard normal distribution function and its tail by + - * / and fused products. Twin of normal_tail.py, which
+// says where the polynomial comes from. Include device/types.cuh first.
 
 // e^(t^2/2) times the probability that a standard normal exceeds t, for 0 <= t <= 39.
 __device__ __forceinline__ f64 scaled_tail(f64 t) {

@@ -1,4 +1,5 @@
-// The number types of every kernel, and the fused product: NVRTC has no <stdint.h> without header wheels, and none is needed.
+// The number types of every kernel, and the fused product: NVRTC has no <stdint.h> without header wheels, and none is
+// needed.
 //
 // On the host they are numpy.uint32, uint64, int32, int64, float32 and float64, in this order.
 

@@ -64,7 +64,7 @@ def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
 
     Rows are divided first: to pack a number of a takes five times as long as to pack one of b.
     """
-    row_parts, column_parts = -(-m // ROWS), -(-n // COLUMNS)
+    row_parts, column_parts = max(1, -(-m // ROWS)), max(1, -(-n // COLUMNS))
     while batch * row_parts * column_parts < 4 * threads:
         if m >= 2 * row_parts * _LEAST_ROWS:
             row_parts *= 2
@@ -74,7 +74,7 @@ def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
             break
     # In whole blocks of any processor, which have 6 or 8 rows and at most 48 columns.
     rows, columns = -(-m // (24 * row_parts)) * 24, -(-n // (48 * column_parts)) * 48
-    return min(m, rows), min(n, columns)
+    return max(1, min(m, rows)), max(1, min(n, columns))  # of an empty product too
 
 
 @njit(cache=True, nogil=True)

@@ -274,6 +274,12 @@ def test_a_sum_over_nothing_is_zero():
         assert product(KERNEL, np.zeros((3, 0), dtype), np.zeros((0, 2), dtype)).tolist() == [[0, 0]] * 3
 
 
+@pytest.mark.parametrize(("m", "n"), [(0, 4), (5, 0), (0, 0)])
+def test_a_product_without_rows_or_columns_is_empty(m, n):
+    params = MatmulParams(algorithm="kernel")
+    assert cpu.matmul(params, np.ones((m, 3)), np.ones((3, n)))["product"].shape == (m, n)
+
+
 def test_a_sum_that_rounds_to_minus_zero_stays_so():
     a, b = np.array([[-(2.0**-600)]]), np.array([[2.0**-600]])
 
