@@ -8,6 +8,7 @@ from math import inf, sqrt
 from warpdesk_server.kernels.device.elementary import exp64, log64
 from warpdesk_server.kernels.device.normal_tail import normal_cdf
 from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
+from warpdesk_server.kernels.risk.loops import exponential
 
 SQRT_TWO_PI = 2.5066282746310005
 PI = 3.141592653589793
@@ -67,7 +68,7 @@ def chi_squared_1(statistic: float) -> float:
 
 def chi_squared_2(statistic: float) -> float:
     """The p-value of a likelihood ratio of two degrees of freedom: e^(-x / 2)."""
-    return float(exp64(-0.5 * statistic))
+    return float(exponential(-0.5 * statistic))
 
 
 def _power(base: float, exponent: float) -> float:

@@ -426,8 +426,17 @@ def logarithms(growths, found):  # type: ignore[no-untyped-def]
         found[at] = log64(mantissa) + growths[at, 1] * (512.0 * LN_2) if mantissa > 0.0 else -np.inf
 
 
+@njit(cache=True, forceinline=True)
+def exponential(x):  # type: ignore[no-untyped-def]
+    """e^x also beyond exp64's range, where it becomes infinity or 0; NaN of NaN."""
+    if x != x or abs(x) <= 708.0:
+        return exp64(x) if x == x else x
+    half = exp64(0.5 * x)
+    return half * half
+
+
 @njit(cache=True)
 def exponentials(logarithms, found):  # type: ignore[no-untyped-def]
-    """e to the power of each number; 0 of minus infinity."""
+    """e to the power of each number."""
     for at in range(found.size):
-        found[at] = exp64(logarithms[at]) if logarithms[at] > -np.inf else 0.0
+        found[at] = exponential(logarithms[at])

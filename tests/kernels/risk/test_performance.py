@@ -145,6 +145,15 @@ def test_a_series_that_is_its_benchmark_has_beta_1_and_no_information_ratio() ->
     assert answer["up_capture"][0] == answer["down_capture"][0] == 1
 
 
+@pytest.mark.parametrize(("name", "sign", "verb"), [("up_capture", -1, "rose"), ("down_capture", 1, "fell")])
+def test_a_benchmark_that_never_rose_or_never_fell_has_no_capture_there(name: str, sign: int, verb: str) -> None:
+    answer = run([0.01, 0.02, -0.01, 0.03], sign * np.array([0.01, 0.02, 0.0, 0.03]))
+    assert np.isnan(answer[name]).all()
+    assert answer["undefined"] == [
+        f"{name} is NaN for 1 of 1 series, first for series 0: in 4 returns the benchmark never {verb}"
+    ]
+
+
 def test_without_a_benchmark_what_needs_one_is_nan_and_one_sentence_says_so() -> None:
     answer = run([0.01, -0.02, 0.03])
     assert answer["undefined"] == [
@@ -165,6 +174,13 @@ def test_growth_beyond_float64_keeps_its_annual_return() -> None:
         assert answer["annual_return"][0] == pytest.approx((1 + rate) ** 252 - 1, rel=1e-9)
     assert answer["total_return"][0] == np.inf
     assert run(np.full(1_000_000, -0.001))["total_return"][0] == -1
+
+
+@pytest.mark.parametrize(("rate", "periods", "expected"), [
+    (0.01, 1e6, np.inf), (-0.01, 1e6, -1.0), (0.01, 71_300.0, math.exp(71_300 * math.log1p(0.01))),
+])  # fmt: skip
+def test_a_rate_beyond_float64_is_infinite_and_none_below_it_is(rate: float, periods: float, expected: float) -> None:
+    assert run([rate, rate], periods_per_year=periods)["annual_return"][0] == pytest.approx(expected, rel=1e-11)
 
 
 def test_chunks_of_series_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.risk import spec
 from warpdesk_server.kernels.risk.coverage import binomial_cdf
+from warpdesk_server.kernels.risk.distributions import chi_squared_1, chi_squared_2
 
 Array = npt.NDArray[Any]
 
@@ -95,6 +96,13 @@ def test_ratios_are_those_of_the_likelihoods(seed: int, time: int, share: float,
     assert answer["independence_p"][0] == pytest.approx(stats.chi2.sf(answer["independence"][0], 1), rel=1e-12)
     assert answer["conditional_p"][0] == pytest.approx(stats.chi2.sf(answer["conditional"][0], 2), rel=1e-12)
     assert answer["transitions"].sum() == time - 1
+
+
+def test_p_values_of_large_ratios_go_to_0() -> None:
+    for statistic in (10.0, 1000.0, 1400.0, 1450.0):
+        assert chi_squared_1(statistic) == pytest.approx(stats.chi2.sf(statistic, 1), rel=1e-9)
+        assert chi_squared_2(statistic) == pytest.approx(stats.chi2.sf(statistic, 2), rel=1e-9)
+    assert chi_squared_2(2000.0) == 0
 
 
 def test_exceptions_in_a_row_are_not_independent_and_alternating_ones_neither() -> None:
