@@ -13,6 +13,7 @@ from warpdesk_server.kernels.device.reduce import sums_of_runs
 from warpdesk_server.kernels.matmul.cpu import matmul
 from warpdesk_server.kernels.matmul.spec import MatmulParams
 from warpdesk_server.kernels.risk import coverage, loops, measures, spec
+from warpdesk_server.kernels.risk.loops import SCENARIOS
 from warpdesk_server.kernels.risk.losses import Losses
 from warpdesk_server.kernels.risk.measures import Job
 from warpdesk_server.kernels.risk.performance import check_returns, outputs, target
@@ -21,6 +22,7 @@ from warpdesk_server.kernels.risk.spec import ROWS, SUMS, TILE, Performance, Val
 Array = NDArray[Any]
 
 _KERNEL = MatmulParams(algorithm="kernel")
+_PACKED = 1 << 20  # numbers of exposures, and of their losses, that a thread packs at a time
 _AT_LEAST = 1 << 15  # losses: fewer are not worth another thread
 
 
@@ -45,7 +47,7 @@ def value_at_risk(
 def _by_chunk(job: Job, measure: Callable[[Losses, int, int], None]) -> None:
     """Call `measure` for chunks of portfolios, which bound the memory of their losses."""
     total = len(job.weights)
-    each = spec.portfolios_of_a_chunk(job.count, total)
+    each = spec.portfolios_of_a_chunk(job.params, job.count, job.weights.shape)
     for first in range(0, total, each):
         end = min(first + each, total)
         with progress.stage(first / total, end / total):
@@ -58,10 +60,14 @@ class HostLosses:
     def __init__(self, job: Job, first: int, end: int) -> None:
         self._job, self._losses = job, pages.empty((end - first, job.count), np.float64)
         exposures, offsets = job.exposures[first:end], job.offsets[first:end]
+        each = max(1, _PACKED // (job.weights.shape[1] + SCENARIOS))
         step = job.count if job.rows is not None and job.rows.dtype == np.float64 else 2 * ROWS
         for begin in range(0, job.count, step):
             rows = self._rows(begin, step)
-            self._multiply(rows, exposures, offsets, begin)
+            for at in range(0, end - first, each):
+                some = slice(at, at + each)
+                self._multiply(rows, exposures[some], offsets[some], begin, self._losses[some])
+            del rows  # freed before the next are made
 
     def ranked(self, masses: list[int]) -> Array:
         found, wanted = np.empty((len(self._losses), len(masses))), np.array(masses, np.int64)
@@ -89,9 +95,9 @@ class HostLosses:
             total += matmul(_KERNEL, weights.reshape(portfolios * count, -1), rows)["product"]
         return total.reshape(portfolios, count, -1)
 
-    def _multiply(self, rows: Array, exposures: Array, offsets: Array, begin: int) -> None:
-        tiles = -(-len(rows) // loops.SCENARIOS)
-        share(tiles, lambda a, b: loops.multiply(rows, exposures, offsets, begin, a, b, self._losses))
+    def _multiply(self, rows: Array, exposures: Array, offsets: Array, begin: int, losses: Array) -> None:
+        tiles = -(-len(rows) // SCENARIOS)
+        share(tiles, lambda a, b: loops.multiply(rows, exposures, offsets, begin, a, b, losses))
 
     def _weigh(self, pieces: Array, begin: int, scenarios: int) -> Array:
         """What each of some scenarios counts in each piece, (portfolios, m, scenarios)."""

@@ -9,6 +9,7 @@ from warpdesk_server.kernels.device.elementary import exp64, log64
 from warpdesk_server.kernels.device.normal_tail import normal_cdf
 from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
 from warpdesk_server.kernels.risk.loops import exponential
+from warpdesk_server.kernels.risk.spec import exact
 
 SQRT_TWO_PI = 2.5066282746310005
 PI = 3.141592653589793
@@ -17,8 +18,9 @@ _TINY = 1e-300
 
 def normal_tail(level: float) -> tuple[float, float]:
     """The standard normal's quantile z at a level, and the mean beyond it, density(z) / (1 - level)."""
-    z = float(normal_quantile(level))
-    return z, float(exp64(-0.5 * z * z)) / SQRT_TWO_PI / (1.0 - level)
+    tail = float(1 - exact(level))
+    z = -float(normal_quantile(tail)) + 0.0  # never -0.0
+    return z, float(exp64(-0.5 * z * z)) / SQRT_TWO_PI / tail
 
 
 def student_tail(level: float, freedom: float) -> tuple[float, float]:
@@ -27,7 +29,7 @@ def student_tail(level: float, freedom: float) -> tuple[float, float]:
     The mean is density(q) / (1 - level) (freedom + q^2) / (freedom - 1): McNeil, Frey and Embrechts, Quantitative Risk
     Management (2nd edition 2015), example 2.15.
     """
-    wanted = 1.0 - level
+    wanted = float(1 - exact(level))
     low, high = 0.0, 1.0
     while student_upper(high, freedom) > wanted:
         low, high = high, 2.0 * high

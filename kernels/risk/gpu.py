@@ -56,7 +56,7 @@ def value_at_risk(
     infos = {name: _info(array) for name, array in given.items() if array is not None}
 
     def run(job: Job, measure: Callable[[Losses, int, int], None]) -> None:
-        each = spec.portfolios_of_a_chunk(job.count, len(job.weights))
+        each = spec.portfolios_of_a_chunk(params, job.count, job.weights.shape)
 
         def work(first: int, end: int) -> None:
             first, end = first * each, min(end * each, len(job.weights))
@@ -86,9 +86,9 @@ class DeviceLosses:
             rows = self._rows(begin)
             product = device.empty((1, rows.shape[1], end - first), np.float64)
             launch(rows, columns, product, device)
-            squares = -(-rows.shape[1] // SIDE), -(-self._portfolios // SIDE)
+            squares = -(-rows.shape[1] // SIDE) * -(-self._portfolios // SIDE)
             shape = np.uint32(rows.shape[1]), np.uint32(self._portfolios), np.uint64(begin), np.uint64(job.count)
-            self._kernel("turn")(squares, (SIDE, _SIDE_ROWS), (product, offsets, *shape, self._losses))
+            self._kernel("turn")((squares,), (SIDE, _SIDE_ROWS), (product, offsets, *shape, self._losses))
             del rows, product  # freed before the next are made
 
     def ranked(self, masses: list[int]) -> Array:

@@ -440,3 +440,14 @@ def exponentials(logarithms, found):  # type: ignore[no-untyped-def]
     """e to the power of each number."""
     for at in range(found.size):
         found[at] = exponential(logarithms[at])
+
+
+@njit(cache=True, nogil=True)
+def add_terms(weights, terms, first, end, sums):  # type: ignore[no-untyped-def]
+    """sums[p, m] = the sum of weights[p, k] * terms[p, m, k], in the order of k."""
+    for p in range(first, end):
+        for m in range(terms.shape[1]):
+            total = 0.0
+            for k in range(terms.shape[2]):
+                total += weights[p, k] * terms[p, m, k]
+            sums[p, m] = total

@@ -3,26 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor, fsum, sqrt
+from math import ceil, floor, frexp, fsum, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.matmul.cpu import matmul
 from warpdesk_server.kernels.matmul.spec import MatmulParams
 from warpdesk_server.kernels.monte_carlo.plan import key
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.risk.distributions import normal_tail, student_tail
-from warpdesk_server.kernels.risk.loops import factorise
+from warpdesk_server.kernels.risk.loops import add_terms, factorise
 from warpdesk_server.kernels.risk.losses import Losses
-from warpdesk_server.kernels.risk.spec import CONTRIBUTIONS, FLAT, PIECES, ValueAtRisk, exact, named
+from warpdesk_server.kernels.risk.spec import CONTRIBUTIONS, FLAT, PIECES, TOGETHER, ValueAtRisk, exact, named
 
 Array = NDArray[Any]
 Run = Callable[["Job", Callable[[Losses, int, int], None]], None]
 
 _KERNEL = MatmulParams(algorithm="kernel")
-_LARGEST_MASS = 2.0**40
 _INFINITY = float("inf")
 
 
@@ -66,24 +66,23 @@ def value_at_risk(
     model = None
     if covariance is not None:
         model = np.zeros(held.shape[1]) if mean is None else _float64(mean), _symmetric(covariance)
+    shapes = dict.fromkeys(FLAT, ()) | dict.fromkeys(CONTRIBUTIONS, (held.shape[1] * params.components,))
+    found = {name: np.empty((len(held), len(params.levels), *last)) for name, last in shapes.items()}
+
+    def fill(parts: dict[str, Array], first: int, end: int) -> None:
+        for name, part in parts.items():
+            found[name][first:end] = part
+
     if params.method == "parametric" and model is not None:
-        found = _analytic(params, held, *model)
+        each = max(1, TOGETHER // held.shape[1])
+        for first in range(0, len(held), each):
+            fill(_analytic(params, held[first : first + each], *model, first), first, first + each)
     else:
         job = _job(params, held, returns, probabilities, model, seed)
-        found = {name: np.empty((*held.shape[:1], len(params.levels), *last)) for name, last in _shapes(job).items()}
         measure = _of_scenarios if params.samples else _of_moments
-
-        def fill(losses: Losses, first: int, end: int) -> None:
-            for name, part in measure(job, losses, job.weights[first:end]).items():
-                found[name][first:end] = part
-
-        run(job, fill)
+        run(job, lambda losses, first, end: fill(measure(job, losses, held[first:end]), first, end))
     lead = weights.shape[:-1]
     return {name: array.reshape(*lead, *array.shape[1:]) for name, array in found.items()} | named(params)
-
-
-def _shapes(job: Job) -> dict[str, tuple[int, ...]]:
-    return dict.fromkeys(FLAT, ()) | dict.fromkeys(CONTRIBUTIONS, (job.weights.shape[1] * job.params.components,))
 
 
 def _float64(array: Array) -> Array:
@@ -117,7 +116,7 @@ def _job(
             return Job(params, weights, len(returns), -weights, np.zeros(len(weights)), returns, masses, *found)
         model = _estimates(_float64(returns), masses)
     mean, covariance = model  # type: ignore[misc]  # the check of the request wants one or the other
-    factor = _factor(covariance)
+    factor = _factor(covariance, "covariance" if returns is None else "returns")
     offsets = -_product(weights, mean[:, None])[:, 0]
     none = np.empty(0, np.uint64)
     return Job(params, weights, params.simulated, -_product(weights, factor), offsets, None, none,
@@ -125,7 +124,7 @@ def _job(
 
 
 def _masses(params: ValueAtRisk, count: int, probabilities: Array | None) -> Array:
-    """Integer weights of scenarios, the largest 2^40, so that sums of them do not depend on their order."""
+    """Integer weights of scenarios, up to 2^40, so that sums of them do not depend on their order."""
     if params.decay is not None:
         powers = np.cumprod(np.concatenate([[1.0], np.full(count - 1, params.decay)]))[::-1]
     elif probabilities is not None:
@@ -133,12 +132,13 @@ def _masses(params: ValueAtRisk, count: int, probabilities: Array | None) -> Arr
         if (powers < 0).any():
             at = int(np.argmax(powers < 0))
             raise refuse("/inputs/probabilities", f"that of scenario {at} is {powers[at]:g}, below 0")
-        if not (largest := powers.max()) > 0:
+        if not powers.max() > 0:
             raise refuse("/inputs/probabilities", f"all {count} are 0")
-        powers = powers / largest
     else:
         return np.empty(0, np.uint64)
-    return np.rint(powers * _LARGEST_MASS).astype(np.uint64)
+    # By a power of 2, so that whole numbers keep their ratios: the largest lies in (2^39, 2^40].
+    mantissa, exponent = frexp(powers.max())
+    return np.rint(np.ldexp(powers, 40 - exponent + (mantissa == 0.5))).astype(np.uint64)
 
 
 def _mass(masses: Array, count: int) -> tuple[int, float, float]:
@@ -172,13 +172,13 @@ def _symmetric(covariance: Array) -> Array:
     return (given + given.T) / 2.0
 
 
-def _factor(covariance: Array) -> Array:
-    """The Cholesky factor of a covariance. Raises InvalidRequest if it is not positive definite."""
+def _factor(covariance: Array, source: str) -> Array:
+    """The Cholesky factor of a covariance. Raises InvalidRequest for its source if it is not positive definite."""
     factor = np.zeros_like(covariance)
     at, pivot = factorise(covariance, factor)
     if at >= 0:
         raise refuse(
-            "/inputs/covariance",
+            f"/inputs/{source}",
             f"the covariance of {len(covariance)} assets is not positive definite: what the assets before it leave of "
             f"the variance {covariance[at, at]:.6g} of asset {at} is {pivot:.3g}. It takes more scenarios than assets, "
             "and no asset that is constant or a combination of others",
@@ -203,18 +203,22 @@ def _of_scenarios(job: Job, losses: Losses, weights: Array) -> dict[str, Array]:
     tails = np.array([float(1 - level) for level in levels])
     part = np.array([rule.part for rule in rules])
     lower = of("lower")
-    var = of("first") + (of("second") - of("first")) * part
+    first, second = of("first"), of("second")
+    with np.errstate(over="ignore", invalid="ignore"):  # of infinite losses
+        var = np.where((part > 0.0) & (second != first), first + (second - first) * part, first)
     sums, masses = losses.tails(lower)
     excess, squares = sums[..., 0] / job.total, sums[..., 1] / job.total
-    cvar = lower + excess / tails
-    with np.errstate(over="ignore", invalid="ignore"):  # squares beyond float64: the error is not known
+    with np.errstate(over="ignore", invalid="ignore"):  # losses or squares beyond float64: the error is not known
+        cvar = lower + excess / tails
         spread = np.maximum(squares - excess * excess, 0.0)
+        half = (of("above") - of("below")) / 2.0
     out_of_sample = np.array([rule.out_of_sample for rule in rules])
     found = {
         "var": var,
         "cvar": cvar,
-        "var_error": np.where(out_of_sample, np.nan, (of("above") - of("below")) / 2.0),
-        "cvar_error": np.sqrt(spread / job.effective) / tails,
+        "var_error": np.where(out_of_sample, np.nan, half),
+        # Fewer scenarios beyond the level than one, by their effective number, show no spread.
+        "cvar_error": np.where(job.effective * tails < 1.0 - 1e-9, np.nan, np.sqrt(spread / job.effective) / tails),
     }
     if not params.components:
         return found | dict.fromkeys(CONTRIBUTIONS, np.empty((*var.shape, 0)))
@@ -227,16 +231,30 @@ def _of_scenarios(job: Job, losses: Losses, weights: Array) -> dict[str, Array]:
     zero = np.zeros_like(low)
     pieces = np.empty((len(low), 2, len(levels), PIECES))
     pieces[:, 0] = np.stack([low, high, zero, zero, 1.0 / window, zero, zero, zero], axis=-1)
-    share = np.maximum(tail - beyond, 0.0) / (tail * equal)
-    pieces[:, 1] = np.stack([lower, lower, zero + 1.0 / tail, zero, share, zero, zero, zero], axis=-1)
+    if params.quantile == "linear" and not params.window:
+        # 1 - part at the first loss and part at the second, shared by losses that are equal.
+        pieces[:, 0, :, 3] = low
+        pieces[:, 0, :, 4:6] = _between(low, high, (1.0 - part) / at_low[..., 1], part / at_high[..., 1], window)
+    shared = np.maximum(tail - beyond, 0.0) / (tail * equal)
+    pieces[:, 1] = np.stack([lower, lower, zero + 1.0 / tail, zero, shared, zero, zero, zero], axis=-1)
     marginal_var, marginal_cvar = _marginal(job, losses, pieces)
-    if params.window or params.quantile == "linear":
+    if params.window:
         # What the window loses on average is near the VaR. Parts of the VaR add up to it.
-        mean = _sums(weights[:, None, :] * marginal_var)
+        mean = _sums(weights, marginal_var)
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = var / mean
         marginal_var = marginal_var * np.where((scale > 0.0) & (scale < _INFINITY), scale, np.nan)[..., None]
     return found | _contributions(weights, marginal_var, marginal_cvar)
+
+
+def _between(low: Array, high: Array, at_low: Array, at_high: Array, window: Array) -> Array:
+    """The line c0 + c1 (L - low) that is at_low at L = low and at_high at high (..., 2); where both are one loss, or
+    too near for a slope, 1 / window."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        gap = high - low
+        apart = gap > 2.0**-1000
+        slope = (at_high - at_low) / np.where(apart, gap, 1.0)
+    return np.stack([np.where(apart, at_low, 1.0 / window), np.where(apart, slope, 0.0)], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -355,13 +373,19 @@ def _expanded(params: ValueAtRisk, pieces: Array, means: Array, sigma: Array) ->
     return factors
 
 
-def _analytic(params: ValueAtRisk, weights: Array, mean: Array, covariance: Array) -> dict[str, Array]:
-    """The measures of a normal or t distribution with a given covariance."""
+def _analytic(params: ValueAtRisk, weights: Array, mean: Array, covariance: Array, first: int) -> dict[str, Array]:
+    """The measures of a normal or t distribution with a given covariance, of portfolios from `first` on.
+
+    A variance within what rounding can leave of its terms is 0.
+    """
     with_each = _product(weights, covariance)
-    variance = _sums(weights * with_each)
+    variance = _sums(weights, with_each[:, None])[:, 0]
+    size = np.abs(weights)
+    rounding = len(covariance) * 2.0**-50 * _sums(size, _product(size, np.abs(covariance))[:, None])[:, 0]
+    variance = np.where((np.abs(variance) <= rounding) & (rounding < _INFINITY), 0.0, variance)
     if (variance < 0.0).any():
         at = int(np.argmax(variance < 0.0))
-        raise refuse("/inputs/covariance", f"it gives portfolio {at} the variance {variance[at]:.6g}, below 0")
+        raise refuse("/inputs/covariance", f"it gives portfolio {first + at} the variance {variance[at]:.6g}, below 0")
     sigma, loss = np.sqrt(variance), -_product(weights, mean[:, None])
     var_factor, cvar_factor, _ = _factors(params)
     shape = len(weights), len(params.levels)
@@ -370,7 +394,7 @@ def _analytic(params: ValueAtRisk, weights: Array, mean: Array, covariance: Arra
     if not params.components:
         return found | dict.fromkeys(CONTRIBUTIONS, np.empty((*shape, 0)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = (with_each / sigma[:, None])[:, None, :]
+        slope = np.where(sigma > 0.0, with_each.T / sigma, np.nan).T[:, None, :]
     marginal = (slope * factor[:, None] - mean for factor in (var_factor, cvar_factor))
     return found | _contributions(weights, *marginal)
 
@@ -395,7 +419,8 @@ def _contributions(weights: Array, marginal_var: Array, marginal_cvar: Array) ->
     return dict(zip(CONTRIBUTIONS, values, strict=True))
 
 
-def _sums(terms: Array) -> Array:
-    """The sums over the last axis, each rounded once."""
-    flat = [fsum(row) for row in terms.reshape(-1, terms.shape[-1]).tolist()]
-    return np.array(flat).reshape(terms.shape[:-1])
+def _sums(weights: Array, terms: Array) -> Array:
+    """The sums of weights (portfolios, assets) times terms (portfolios, m, assets), (portfolios, m)."""
+    sums = np.empty(terms.shape[:2])
+    share(len(terms), lambda first, end: add_terms(weights, terms, first, end, sums), TOGETHER // terms[0].size + 1)
+    return sums

@@ -15,7 +15,7 @@
 //   count_exceptions   transitions between none and one, as whole numbers in float64, which are exact
 //   run_series         growth, drawdowns, and sums in the order of time, in two passes
 //
-// Launch. draw, weigh: a thread for a number, any blocks. turn: 32 x 4 threads for 32 x 32 numbers. count_digits: 256
+// Launch. draw, weigh: a thread for a number, any blocks. turn: 32 x 4 threads for 32 x 32 numbers, in one dimension. count_digits: 256
 // threads for a tile of a portfolio, grid.y a wanted mass; choose_digit: a thread for each of these. tail_tiles,
 // moment_tiles: 256 threads for a tile, grid.y a threshold. count_exceptions: a warp for a series; run_series: a thread.
 // Static shared memory at most 8.25 KiB.
@@ -81,7 +81,8 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(SIDE* SIDE_ROWS)
     turn(const f64* product, const f64* offsets, u32 scenarios, u32 portfolios, u64 begin, u64 count, f64* losses) {
     __shared__ f64 square[SIDE][SIDE + 1];
-    const u32 row = blockIdx.x * SIDE, column = blockIdx.y * SIDE;
+    const u32 across = (portfolios + SIDE - 1) / SIDE;
+    const u32 row = blockIdx.x / across * SIDE, column = blockIdx.x % across * SIDE;
     for (u32 y = threadIdx.y; y < SIDE; y += SIDE_ROWS) {
         if (row + y < scenarios && column + threadIdx.x < portfolios)
             square[y][threadIdx.x] = product[(u64)(row + y) * portfolios + column + threadIdx.x];
@@ -157,12 +158,12 @@ extern "C" __global__ void __launch_bounds__(256)
     f64 first = 0.0, second = 0.0;
     u64 above = 0, equal = 0;
     for (u64 s = tile.begin + threadIdx.x; s < tile.end; s += 256) {
-        const f64 apart = losses[tile.portfolio * count + s] - x, excess = apart > 0.0 ? apart : 0.0;
+        const f64 loss = losses[tile.portfolio * count + s], apart = loss - x, excess = apart > 0.0 ? apart : 0.0;
         const u64 own = weighted ? masses[s] : (u64)1;
         first += (f64)own * excess;
         second += (f64)own * (excess * excess);
-        above += apart > 0.0 ? own : (u64)0;
-        equal += apart == 0.0 ? own : (u64)0;
+        above += loss > x ? own : (u64)0;  // infinities are equal, and have no difference
+        equal += loss == x ? own : (u64)0;
     }
     if (above) atomicAdd(&held[0], above);
     if (equal) atomicAdd(&held[1], equal);

@@ -22,6 +22,7 @@ ROWS = 8192
 TILE = 8192  # scenarios of a portfolio whose sums one block makes, before tiles are paired. It decides bytes
 # Losses of a chunk of portfolios on a device, and returns of a chunk of series; it changes no byte.
 CHUNK = 1 << 26
+TOGETHER = 1 << 20  # weights of portfolios that are measured together from a covariance
 _MULTIPLY_ADD = 3e-11  # seconds of a core, as matmul's
 PIECES = 8  # numbers that say what a scenario weighs in a contribution, as in risk.cu
 SUMS = 27  # numbers that a pass over a series gives, as in risk.cu
@@ -158,9 +159,19 @@ def scenarios(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> int:
     return inputs["returns"].shape[0] if "returns" in inputs else 0
 
 
-def portfolios_of_a_chunk(count: int, total: int) -> int:
-    """The portfolios in one chunk, of `total` with `count` scenarios each."""
-    return min(total, max(1, CHUNK // max(count, 1)))
+def portfolios_of_a_chunk(params: ValueAtRisk, count: int, shape: tuple[int, ...]) -> int:
+    """The portfolios in one chunk, of weights (portfolios, assets) or (assets) and so many scenarios."""
+    total = shape[0] if len(shape) == 2 else 1
+    return min(total, max(1, CHUNK // _numbers(params, count, shape[-1])))
+
+
+def _numbers(params: ValueAtRisk, count: int, assets: int) -> int:
+    """The numbers of eight bytes that a portfolio of a chunk needs on a device."""
+    rows, levels, tiles = min(ROWS, count), len(params.levels), -(-count // TILE)
+    moved = 2 * levels * (rows + assets + PIECES) if params.components else 0  # weights of scenarios, and their sums
+    selected = 7 * levels * (256 + 3)  # counters of digits, prefixes, ranks and results
+    summed = levels * (3 + 2 * tiles) + 4 * tiles + 1
+    return count + rows + assets + 2 + moved + max(selected, summed)
 
 
 def _var_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
@@ -168,36 +179,44 @@ def _var_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
     count, total, assets = scenarios(params, inputs), portfolios(inputs["weights"]), inputs["weights"].shape[-1]
     if count == 0:
         return Grid(1, 0)
-    each = portfolios_of_a_chunk(count, total)
-    rows, levels, tiles = min(ROWS, count), len(params.levels), -(-count // TILE)
-    moved = 2 * levels * (rows + assets + PIECES) if params.components else 0  # weights of scenarios, and their sums
-    selected = 7 * levels * (256 + 3)  # counters of digits, prefixes, ranks and results
-    summed = levels * (3 + 2 * tiles) + 4 * tiles + 1
-    numbers = count + rows + assets + 2 + moved + max(selected, summed)
+    each = portfolios_of_a_chunk(params, count, inputs["weights"].shape)
     weighted = params.decay is not None or "probabilities" in inputs
-    return Grid(-(-total // each), 8 * each * numbers, 8 * (rows * assets + (count if weighted else 1)))
+    fixed = 8 * (min(ROWS, count) * assets + (count if weighted else 1))
+    return Grid(-(-total // each), 8 * each * _numbers(params, count, assets), fixed)
 
 
 def _var_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     grid, weights = _var_grid(params, inputs), inputs["weights"]
     total, assets, levels = portfolios(weights), weights.shape[-1], len(params.levels)
     out = 8 * total * levels * (4 + 4 * assets * params.components)
+    held = 16 * weights.size + 8 * 3 * assets * assets  # weights and exposures, a covariance and its factor
+    if params.method == "monte_carlo" and "returns" in inputs:
+        held += 8 * 4 * inputs["returns"].size  # whose covariance is measured
+    if "covariance" in inputs and params.method == "parametric":
+        held += 8 * min(weights.size, max(TOGETHER, assets)) * (4 + 12 * levels * params.components)
     return Cost(
-        sum(given.nbytes for given in inputs.values()) + out + grid.fixed + grid.each + 8 * 3 * assets * assets,
+        # On the CPU twice as many rows of scenarios are made at a time.
+        sum(given.nbytes for given in inputs.values()) + out + held + 2 * grid.fixed + grid.each,
         work=_var_work(params, inputs),
         step=_MULTIPLY_ADD,
     )
 
 
 def _var_work(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> float:
-    """Multiply-adds: losses, contributions, passes over the losses (of 100 each), and a covariance and its factor."""
+    """Multiply-adds: losses, contributions, passes over the losses (of 100 each), and a covariance and its factor.
+
+    Counters of the quantile's digits take 300,000 for each portfolio.
+    Normals take 450 each, and are drawn again for each chunk and for contributions.
+    """
     count, total, assets = scenarios(params, inputs), portfolios(inputs["weights"]), inputs["weights"].shape[-1]
     moved = 2 * len(params.levels) * params.components
     work = float(total) * count * (assets * (1 + moved) + 100 * (1 + len(params.levels)))
+    work += float(total) * 300_000 * params.samples
     if params.method == "monte_carlo":
         measured = inputs["returns"].shape[0] if "returns" in inputs else 0
-        work += float(count) * assets * 200 * (1 + params.components) + float(assets) ** 2 * (measured + 10 * assets)
-    return work + float(total) * assets * assets * (count == 0)
+        drawn = _var_grid(params, inputs).chunks * (1 + params.components)
+        work += float(count) * assets * 450 * drawn + float(assets) ** 2 * (measured + 10 * assets)
+    return work + float(total) * assets * (2 * assets + 100) * (count == 0)
 
 
 def _check_var(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:

@@ -37,6 +37,12 @@ def covariance(assets: int, portfolios: int) -> Arrays:
     return {"weights": weights, "covariance": square, "mean": random.normal(0.0005, 0.001, assets)}
 
 
+def overflowing() -> Arrays:
+    """Two portfolios, of which the first has infinite losses at and beyond its quantiles."""
+    returns = -np.array([[1e200], [1.0], [2.0], [1e200], [3.0], [1e200], [1e200], [1e200], [4.0], [1e200]])
+    return {"weights": np.array([[1e200], [1.0]]), "returns": returns}
+
+
 def series(count: int, time: int, dtype: str = "float64", benchmark: bool = True) -> Arrays:
     """Returns of series, none for one of rank 1: the first is constant, one follows the benchmark, one is ruined."""
     random = np.random.default_rng([count, time])
@@ -67,7 +73,8 @@ def _var(name: str, inputs: Callable[[], Arrays], small: bool = True, **params: 
 _T = {"distribution": "student_t", "degrees_of_freedom": 5.0}
 
 CASES: tuple[Case, ...] = (
-    _var("one", lambda: weighted_book(40, 3, 0), levels=(0.9,), components=True),
+    _var("one", lambda: weighted_book(40, 3, 0), levels=(0.9,), quantile="linear", components=True),
+    _var("overflow", overflowing, levels=(0.5, 0.9)),
     _var("rules", lambda: weighted_book(257, 5, 33), quantile="linear", window=3, components=True),
     _var("higher-float32", lambda: weighted_book(100, 2, 3, "float32"), quantile="higher", levels=(0.5, 0.95)),
     _var("tiles", lambda: weighted_book(8_200, 3, 2), small=False, levels=(0.95, 0.999), components=True),

@@ -15,13 +15,13 @@ from scipy import stats
 
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
-from tests.kernels.risk.cases import covariance, weighted_book
+from tests.kernels.risk.cases import covariance, overflowing, weighted_book
 from tests.kernels.risk.reference import reference
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.problems import InvalidRequest
-from warpdesk_server.kernels.risk import spec
-from warpdesk_server.kernels.risk.distributions import student_tail, student_upper
+from warpdesk_server.kernels.risk import cpu, measures, spec
+from warpdesk_server.kernels.risk.distributions import normal_tail, student_tail, student_upper
 
 Array = npt.NDArray[Any]
 INPUTS = ("weights", "returns", "probabilities", "covariance", "mean")
@@ -79,6 +79,7 @@ def test_reference_cases_of_distributions() -> None:
 
 # McNeil, Frey and Embrechts, Quantitative Risk Management (2nd edition 2015), table 2.1: ten thousand in one share,
 # whose daily log returns have a volatility of 20 % a year of 250 days; a t of 4 degrees of freedom has that variance.
+# The printed row of the t's expected shortfall is not used: it is SciPy's integral that is compared.
 def test_a_published_table_of_normal_and_t_losses() -> None:
     given = {"covariance": [[0.2**2 / 250]], "method": "parametric", "levels": (0.90, 0.95, 0.975, 0.99, 0.995)}
     normal = run([10_000.0], **given)
@@ -86,6 +87,11 @@ def test_a_published_table_of_normal_and_t_losses() -> None:
     assert np.abs(normal["var"] - [162.1, 208.1, 247.9, 294.3, 325.8]).max() < 0.06
     assert np.abs(normal["cvar"] - [222.0, 260.9, 295.7, 337.1, 365.8]).max() < 0.06
     assert np.abs(student["var"] - [137.1, 190.7, 248.3, 335.1, 411.8]).max() < 0.06
+    scale = 10_000 * 0.2 / math.sqrt(250) * math.sqrt(2 / 4)
+    for level, cvar in zip(given["levels"], student["cvar"], strict=True):
+        q = stats.t.ppf(level, 4)
+        beyond = stats.t.expect(lambda x: x, args=(4,), lb=q, conditional=True)
+        assert cvar == pytest.approx(scale * beyond, rel=1e-7)
 
 
 def tail_mean(losses: Array, masses: Array, level: float) -> tuple[float, float]:
@@ -121,6 +127,23 @@ def test_quantile_and_tail_mean_are_exact_also_at_fractional_tails_ties_and_weig
     answer = of_losses(losses, levels=(level,), decay=decay)
     assert answer["var"][0] == var
     assert answer["cvar"][0] == pytest.approx(cvar, rel=1e-12, abs=1e-9)
+
+
+def test_whole_weights_are_exact_where_a_level_is_their_share() -> None:
+    for share in range(50, 100):
+        losses, weights = np.append(np.ones(100), 2.0), np.zeros(101)
+        weights[[0, 100]] = share, 100 - share
+        for scale in (1.0, 2.0**-1070, 2.0**1000, 1 / 64):
+            answer = of_losses(losses, probabilities=weights * scale, levels=(share / 100,))
+            assert answer["var"] == [1.0], (share, scale)
+
+
+def test_infinite_losses_have_an_infinite_quantile() -> None:
+    found = overflowing()
+    for quantile in ("lower", "higher", "linear"):
+        answer = run(**found, levels=(0.5, 0.8), quantile=quantile)
+        assert answer["var"].tolist() == [[math.inf] * 2, [1e200] * 2]
+        assert answer["cvar"][0].tolist() == [math.inf] * 2
 
 
 @pytest.mark.parametrize("count", [2, 31, 32, 33, 255, 256, 257, 1023, 1024, 1025, 8191, 8192, 8193])
@@ -161,6 +184,7 @@ def test_extremes_are_selected_exactly() -> None:
     [
         {"method": "historical"},
         {"method": "historical", "decay": 0.99},
+        {"method": "historical", "quantile": "linear"},
         {"method": "historical", "quantile": "linear", "window": 5},
         {"method": "parametric"},
         {"method": "parametric", "distribution": "student_t", "degrees_of_freedom": 4.5, "decay": 0.97},
@@ -180,6 +204,7 @@ def test_components_add_up_to_the_measures(chosen: dict[str, Any]) -> None:
     "chosen",
     [
         {"method": "historical"},
+        {"method": "historical", "quantile": "linear", "levels": (0.5, 0.913, 0.957)},
         {"method": "parametric"},
         {"method": "parametric", "distribution": "cornish_fisher", "decay": 0.99},
         {"method": "parametric", "distribution": "student_t", "degrees_of_freedom": 6.0},
@@ -290,7 +315,9 @@ def test_standard_errors_are_the_spread_over_many_samples() -> None:
 def test_an_error_that_the_sample_does_not_show_is_nan() -> None:
     assert np.isnan(of_losses(HUNDRED, levels=(0.8, 0.99))["var_error"]).tolist() == [False, False]
     # Of weights that decay by 0.9 about 19 scenarios count.
-    assert np.isnan(of_losses(HUNDRED, levels=(0.8, 0.99), decay=0.9)["var_error"]).tolist() == [False, True]
+    weighed = of_losses(HUNDRED, levels=(0.8, 0.99), decay=0.9)
+    assert np.isnan(weighed["var_error"]).tolist() == np.isnan(weighed["cvar_error"]).tolist() == [False, True]
+    assert np.isfinite(of_losses(HUNDRED, levels=(0.99,), probabilities=np.full(100, 0.3))["cvar_error"]).all()
 
 
 def test_a_portfolio_that_never_changes_loses_its_constant_and_has_no_derivative() -> None:
@@ -299,6 +326,53 @@ def test_a_portfolio_that_never_changes_loses_its_constant_and_has_no_derivative
     assert (answer["var_error"] == 0).all()
     assert np.isnan(answer["marginal_var"]).all()
     assert of_losses(np.full(50, 3.0), levels=(0.9,))["cvar"] == [3.0]
+
+
+def test_a_hedged_portfolio_under_a_singular_covariance_has_no_deviation_and_no_derivative() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(30):
+        b = random.normal(size=2)
+        given = {"covariance": np.outer(b, b), "mean": [0.01, 0.02], "method": "parametric"}
+        answer = run([b[1], -b[0]], **given, components=True)
+        assert answer["var"] == pytest.approx(np.full(2, 0.02 * b[0] - 0.01 * b[1]), rel=1e-13)
+        assert np.isnan(answer["marginal_var"]).all()
+
+
+def test_many_portfolios_of_a_covariance_are_measured_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = covariance(6, 9)
+    whole = run(**found, method="parametric", components=True)
+    monkeypatch.setattr(measures, "TOGETHER", 13)
+    assert_same(case(**found), whole, run(**found, method="parametric", components=True))
+    found["covariance"][0, 0] = -1e3
+    found["weights"][:7, 0] = 0.0
+    with pytest.raises(InvalidRequest, match=r"gives portfolio 7 the variance -"):
+        run(**found, method="parametric")
+
+
+def test_portfolios_multiplied_some_at_a_time_change_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = weighted_book(300, 5, 70)
+    whole = run(**found)
+    monkeypatch.setattr(cpu, "_PACKED", 1_000)
+    assert_same(case(**found), whole, run(**found))
+
+
+def test_a_chunk_is_bounded_by_all_that_its_portfolios_need() -> None:
+    operation = OPERATIONS["value_at_risk"]
+
+    def of(params: dict[str, Any], **shapes: tuple[int, ...]) -> Any:
+        infos = {name: ArrayInfo("float64", shape) for name, shape in shapes.items()}
+        parsed = operation.validate(params, infos)
+        return operation.grid(parsed, infos), operation.cost(parsed, infos)
+
+    grid, _ = of({"levels": (0.9,)}, weights=(3_000_000, 2), returns=(20, 2))
+    assert grid.each <= 8 * spec.CHUNK
+    assert -(-3_000_000 // grid.chunks) <= 32 * 65_535
+    # Each chunk draws the normals again.
+    simulated = {"method": "monte_carlo", "scenarios": 1 << 20}
+    for portfolios in (10, 1_000):
+        grid, cost = of(simulated, weights=(portfolios, 100), covariance=(100, 100))
+        assert cost.work >= grid.chunks * (1 << 20) * 100 * 450
+    assert grid.chunks > 10
 
 
 def test_probabilities_count_a_scenario_as_often() -> None:
@@ -343,8 +417,18 @@ def test_chunks_of_portfolios_change_no_byte_and_take_what_the_grid_says(monkeyp
 @pytest.mark.parametrize("level", [0.5, 0.6, 0.95, 0.99, 0.9999])
 def test_students_quantile_and_tail_are_scipys(level: float, freedom: float) -> None:
     q, _ = student_tail(level, freedom)
-    assert q == pytest.approx(stats.t.isf(1 - level, freedom), rel=1e-12)
+    assert q == pytest.approx(stats.t.isf(float(1 - spec.exact(level)), freedom), rel=1e-12)
     assert student_upper(2.5, freedom) == pytest.approx(stats.t.sf(2.5, freedom), rel=1e-12)
+
+
+def test_the_tail_of_a_level_is_that_of_the_decimal_that_is_written() -> None:
+    for level, tail in ((0.999999, 1e-6), (0.99, 0.01), (0.9, 0.1)):
+        z, beyond = normal_tail(level)
+        assert z == pytest.approx(stats.norm.isf(tail), rel=1e-14)
+        assert beyond == pytest.approx(stats.norm.pdf(z) / tail, rel=1e-14)
+        q, _ = student_tail(level, 3.0)
+        assert q == pytest.approx(stats.t.isf(tail, 3.0), rel=2e-13)
+    assert math.copysign(1.0, normal_tail(0.5)[0]) == 1.0
 
 
 RETURNS = ("float64", (100, 3))
@@ -411,3 +495,5 @@ def test_numbers_that_are_no_covariance_or_no_weights_are_refused(fields: dict[s
         with pytest.raises(InvalidRequest) as error:
             job.run(device)
         assert words in str(error.value)
+        if "positive definite" in str(error.value):
+            assert error.value.problems[0].pointer == f"/inputs/{'returns' if 'returns' in fields else 'covariance'}"
