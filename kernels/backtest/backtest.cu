@@ -22,7 +22,7 @@
 #define SQUARE 32
 #define SQUARE_ROWS 4
 
-enum Kind { PRICED = 1, BLOCK_ENDS = 2, SOLD = 4 };
+enum Kind { PRICED = 1, BLOCK_ENDS = 2, SOLD = 4, REPEATED = 8 };
 const int COUNTED = 16;  // raw numbers of a run
 
 extern "C" __global__ void __launch_bounds__(PLACES)
@@ -67,7 +67,8 @@ extern "C" __global__ void __launch_bounds__(PLACES)
     const i64 before = rules[FILL] == AT_SIGNAL ? 0 : 1;
     i64 block = 0;
     for (i64 bar = 0; bar < bars; ++bar) {
-        const u32 kind = kinds[bar], signal = signals[bar * runs + run];
+        const u32 kind = kinds[bar], code = signals[bar * runs + run];
+        const u32 signal = kind & REPEATED ? code | code >> 4 : code;
         const bool priced = kind & PRICED;
         if (priced) {
             const Candle candle = {prices[bar], prices[bars + bar], prices[2 * bars + bar], prices[3 * bars + bar]};
@@ -77,7 +78,8 @@ extern "C" __global__ void __launch_bounds__(PLACES)
                     if (given >> k & 1) distances[k] = series[k][run * bars + bar - before];
             run_orders(account, rules, order, distances, candle, signal, kind & SOLD, bar);
             if (rules[BORROW] != 0.0) {
-                const f64 rent = (account.shares < 0.0 ? 0.0 - account.shares : 0.0) * (candle.close * rules[BORROW]);
+                const f64 short_units = account.shares < 0.0 ? 0.0 - account.shares : 0.0;
+                const f64 rent = short_units * (magnitude(candle.close) * rules[BORROW]);
                 account.cash -= rent;
                 lent += rent;
             }
@@ -101,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(PLACES)
         }
         under = equity < peak ? under + 1.0 : 0.0;
         if (longest < under) longest = under;
-        if ((before == 1 || !priced) && !(kind & SOLD)) read_signal(account, rules, signal);
+        if (before == 1 || !priced || kind & SOLD) read_signal(account, rules, signal);
         if (kind & BLOCK_ENDS) {
             for (i32 k = 0; k < 4; ++k) {
                 blocks[(k * runs + run) * block_count + block] = sums[k];

@@ -35,6 +35,7 @@ from warpdesk_server.kernels.device.orders import (
 # What a loop counts account by account, and where it leaves it.
 COUNTED = tuple(zip(m.COUNTS, (o.TRADES, o.WINS, o.PROFIT, o.LOSS, o.TURNOVER, o.RUINED), strict=True))
 EVERY = np.uint64(0x0101010101010101)
+HALVES = EVERY * np.uint64(15)
 
 
 @inner
@@ -100,10 +101,10 @@ def simulate(  # type: ignore[no-untyped-def]
 ):
     """Simulate the runs from `first` to `end` - 1 of one asset.
 
-    `prices` are open, high, low and close (4, bars), `kinds` say which bars have prices, end a block or sell. `codes`
-    are signals (runs, bars), and the four series after `orders` distances and sizes (runs, bars); each may have one row
-    for all runs, or none. Fills raw (RAW, runs) and blocks (4, runs, blocks); curve (2, bars) and log (trades, TRADE)
-    only for one run, if they have a size.
+    `prices` are open, high, low and close (4, bars), `kinds` are of metrics.kinds_of. `codes` are signals (runs, bars),
+    whose upper four bits are what the last bar of a block repeats. The four series after `orders` are distances and
+    sizes (runs, bars); each of the five may have one row for all runs, or none. Fills raw (RAW, runs) and blocks
+    (4, runs, blocks); curve (2, bars) and log (trades, TRADE) only for one run, if they have a size.
     """
     bars = kinds.size
     accounts, packed = np.empty(o.ACCOUNT), np.empty(bars, np.uint64)
@@ -129,6 +130,8 @@ def simulate(  # type: ignore[no-untyped-def]
         interest = EVERY * np.uint64(o.LONG | o.SHORT)
         for bar in range(bars):
             kind, signals = kinds[bar], packed[bar]
+            if kind & m.REPEATED:
+                signals |= signals >> np.uint64(4) & HALVES
             if kind & m.PRICED:
                 ends = (kind & m.SOLD) != 0
                 acts = waits | (held if ends else 0)
@@ -173,7 +176,7 @@ def simulate(  # type: ignore[no-untyped-def]
                 if held or acts:
                     close = spread(prices[3, bar])
                     if borrow != 0.0:
-                        rent = where_below(shares, zero, zero - shares, zero) * (close * spread(borrow))
+                        rent = where_below(shares, zero, zero - shares, zero) * spread(abs(prices[3, bar]) * borrow)
                         cash = cash - rent
                         lent = lent + rent
                     value = cash + shares * close
@@ -201,7 +204,7 @@ def simulate(  # type: ignore[no-untyped-def]
                     peak = where_below(peak, value, value, peak)
             under = where_below(equity, peak, under + one, zero)
             longest = where_below(longest, under, under, longest)
-            if (before == 1 or not kind & m.PRICED) and not kind & m.SOLD and (signals & interest) != 0:
+            if (before == 1 or not kind & m.PRICED or kind & m.SOLD) and (signals & interest) != 0:
                 signalling = _bytes_set(signals & interest)
                 for lane in range(count):
                     if signalling >> lane & 1:

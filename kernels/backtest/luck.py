@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from warpdesk_server.kernels.backtest.metrics import STILL
 from warpdesk_server.kernels.backtest.spec import Overfitting
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import log64
@@ -76,7 +77,7 @@ def sharpe(one: Array, two: Array, bars: int) -> Array:
     """The Sharpe ratios of a bar from sums of returns and of their squares; 0 where nothing moved."""
     mean = one / bars
     variance = (two - one * mean) / (bars - 1)
-    moves = variance > 0.0
+    moves = bars * two - one * one > STILL * bars * (bars * two)
     return np.where(moves, mean / np.sqrt(np.where(moves, variance, 1.0)), 0.0)
 
 
@@ -149,7 +150,7 @@ def _shape(totals: Array, bars: int) -> tuple[float, float]:
     """Skewness and kurtosis of returns from the sums of their powers."""
     mean, two, three, four = (float(total) / bars for total in totals)
     variance = two - mean * mean
-    if variance <= 0.0:
+    if not variance > STILL * bars * two:
         return 0.0, 3.0
     skewed = three - mean * (3.0 * two - 2.0 * mean * mean)
     peaked = four - mean * (4.0 * three - mean * (6.0 * two - 3.0 * mean * mean))

@@ -6,8 +6,11 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.device.elementary import exp64, log64
 
-# Bits of a bar's kind: it has prices, ends a block, and sells what is held at its close.
-PRICED, BLOCK_ENDS, SOLD = 1, 2, 4
+# Bits of a bar's kind: it has prices, ends a block, sells what is held at its close, and repeats what a target wants.
+PRICED, BLOCK_ENDS, SOLD, REPEATED = 1, 2, 4, 8
+
+# n returns with the sum s, and q of their squares, moved where n q - s s > STILL n (n q): less is rounding.
+STILL = 2.0**-46  # 64 epsilon
 
 # The raw numbers of a run: equity at the end, sums of the returns' first four powers, of squares of those below 0, the
 # least equity relative to the peak before it, most bars below a peak, costs, and counts.
@@ -36,7 +39,7 @@ def metrics_of(raw, bars, capital, per_year):  # type: ignore[no-untyped-def]
             - mean * (4.0 * (raw[SUM3, run] / bars))
             + mean * mean * (6.0 * (raw[SUM2, run] / bars) - 3.0 * mean * mean)
         )
-        moves = second > 0.0 and bars > 1
+        moves = second > STILL * bars * (raw[SUM2, run] / bars) and bars > 1
         deviation = np.sqrt(second * (bars / (bars - 1.0))) if moves else np.nan
         downside = np.sqrt(raw[DOWNSIDE, run] / bars)
         fall, trades, root = 1.0 - raw[WORST, run], raw[TRADES, run], np.sqrt(per_year)
@@ -63,13 +66,20 @@ def metrics_of(raw, bars, capital, per_year):  # type: ignore[no-untyped-def]
 
 
 def kinds_of(prices: NDArray[np.float64], blocks: int, flat_at_edges: bool, sold: bool) -> NDArray[np.uint8]:
-    """The kind of each bar of an asset's prices (4, bars): PRICED, BLOCK_ENDS, SOLD.
+    """The kind of each bar of an asset's prices (4, bars): PRICED, BLOCK_ENDS, SOLD, REPEATED.
 
-    Block b of n has the bars from b bars // n on; the last bar always ends one.
+    Block b of n has the bars from b bars // n on; the last bar always ends one. What is sold is sold at the last bar
+    that has prices.
     """
     bars = prices.shape[1]
-    kinds = np.where(np.isfinite(prices).all(axis=0), PRICED, 0).astype(np.uint8)
-    ends = (np.arange(1, max(blocks, 1) + 1) * bars) // max(blocks, 1) - 1
-    kinds[ends] |= BLOCK_ENDS | (SOLD if flat_at_edges else 0)
-    kinds[-1] |= SOLD if sold else 0
+    priced = np.isfinite(prices).all(axis=0)
+    kinds = np.where(priced, PRICED, 0).astype(np.uint8)
+    edges = (np.arange(max(blocks, 1) + 1) * bars) // max(blocks, 1)
+    ends = edges[1:] - 1
+    kinds[ends] |= BLOCK_ENDS | (REPEATED if flat_at_edges else 0)
+    last = np.maximum.accumulate(np.where(priced, np.arange(bars), -1))  # at each bar the last one with prices
+    if flat_at_edges:
+        kinds[last[ends][last[ends] >= edges[:-1]]] |= SOLD
+    if sold and last[-1] >= 0:
+        kinds[last[-1]] |= SOLD
     return kinds

@@ -14,6 +14,8 @@
 
 #define THREADS 256
 
+const f64 STILL = 1.4210854715202004e-14;  // 2^-46, as in metrics.py
+
 struct Sums {
     f64 s, q;
 };
@@ -21,7 +23,7 @@ struct Sums {
 __device__ __forceinline__ f64 score_of(const Sums& sums, f64 bars) {
     const f64 spare = bars * sums.q - sums.s * sums.s;
     const f64 size = sums.s < 0.0 ? 0.0 - sums.s : sums.s;
-    return spare > 0.0 ? sums.s * size / spare : 0.0;
+    return spare > STILL * bars * (bars * sums.q) ? sums.s * size / spare : 0.0;
 }
 
 __device__ inline void fill(const f64* one, const f64* two, i64 set, i32 blocks, f64* tables) {

@@ -8,11 +8,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
+from math import prod
 from operator import itemgetter
 
 from warpdesk_server.kernels.problems import refuse
 
 Number = int | float
+_LOOKED_AT = 4  # combinations of a grid's values that `where` may read, for each set of a job
 _SIDE = r"[a-z][a-z0-9_]{0,39}|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 _CONDITION = re.compile(rf"\s*({_SIDE})\s*(<=|>=|<|>|!=|==)\s*({_SIDE})\s*")
 _HOLDS: dict[str, Callable[[Number, Number], bool]] = {
@@ -51,17 +54,25 @@ def sets_of(
     return _sets(names, tuple(tuple((grid or columns)[name]) for name in names), bool(grid), where, most)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1)  # a million sets are some 100 MB
 def _sets(names: tuple[str, ...], values: tuple[tuple[Number, ...], ...], crossed: bool, where: str, most: int) -> Sets:
     conditions = _conditions(where, names)
     if crossed:
         rows: list[tuple[Number, ...]] = [()]
         for at, own in enumerate(values):
+            left = [condition for condition in conditions if condition.last >= at]
+            if not left and (whole := len(rows) * prod(len(each) for each in values[at:])) > most:
+                raise refuse("/params/grid", f"the grid has {whole:,} sets, and a job has at most {most:,}")
+            if (looked := len(rows) * len(own)) > _LOOKED_AT * most:
+                raise refuse(
+                    "/params/grid",
+                    f"the values of {', '.join(names[: at + 1])} have {looked:,} combinations that `where` would read, "
+                    f"and it reads at most {_LOOKED_AT * most:,}: give fewer values",
+                )
             # A condition is checked as soon as all that it reads is there.
-            rows = [(*row, value) for row in rows for value in own]
-            for condition in conditions:
-                if condition.last == at:
-                    rows = [row for row in rows if condition.meets(row)]
+            here = [condition for condition in left if condition.last == at]
+            combined = ((*row, value) for row in rows for value in own)
+            rows = list(islice((row for row in combined if all(each.meets(row) for each in here)), most + 1))
             if len(rows) > most:
                 raise refuse("/params/grid", f"the grid has more than {most:,} sets, the most of a job")
     else:

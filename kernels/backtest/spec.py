@@ -11,7 +11,7 @@ from pydantic import Field
 from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.backtest.sets import Number, Sets, sets_of
-from warpdesk_server.kernels.backtest.strategy import DISTANCES, INPUTS, PRICES, SIDES, Strategy
+from warpdesk_server.kernels.backtest.strategy import DISTANCES, INPUTS, MARKET, PRICES, SIDES, Strategy
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.indicators import indicator
 from warpdesk_server.kernels.indicators.bars import BARS
@@ -123,14 +123,16 @@ class Rules(Params):
     periods_per_year: float = Field(default=252.0, gt=0, ge=1e-6, le=1e9, description="bars of a year")
     blocks: int = Field(default=1, ge=1, le=MOST_BLOCKS, description="of bars, for walk-forward and PBO")
     flat_at_edges: bool = Field(
-        default=False, description="sell at the last close of each block, so that blocks do not depend on each other"
+        default=False,
+        description="sell at the last close of each block, so that blocks do not depend on each other. Signals at its "
+        "last bar, and a target that lasts, fill in the next block",
     )
     prefix_checks: int = Field(
         default=0,
         ge=0,
         le=20,
-        description="cuts at which the job shows that it does not look ahead: bars from the cut on are replaced, and "
-        "the signals before it compared",
+        description="cuts at which the job shows that its graph does not look ahead: bars from the cut on are "
+        "replaced, and the signals before it compared. Of given series it shows nothing",
     )
 
 
@@ -178,10 +180,10 @@ def sets_of_params(params: Any) -> Sets:
     return sets_of({}, {name: (value,) for name, value in params.values.items()}, "", 1)
 
 
-@lru_cache(maxsize=8)
-def _strategy(written: str, sets: Sets) -> Strategy:
+@lru_cache(maxsize=1)  # of a million sets it is large
+def _strategy(written: str, sets: Sets, repeated: bool) -> Strategy:
     let, outputs = json.loads(written)
-    return Strategy(let, outputs, sets)
+    return Strategy(let, outputs, sets, repeated)
 
 
 def strategy_of(params: Any, inputs: Mapping[str, Any]) -> Strategy:
@@ -193,7 +195,7 @@ def strategy_of(params: Any, inputs: Mapping[str, Any]) -> Strategy:
         outputs = {name: name for name in (*SIDES, "target") if name in inputs}
     outputs |= {name: getattr(params, name) for name in DISTANCES if is_series(getattr(params, name))}
     given = {name: written for name, written in outputs.items() if written is not None}
-    return _strategy(json.dumps([let, given]), sets_of_params(params))
+    return _strategy(json.dumps([let, given]), sets_of_params(params), params.flat_at_edges)
 
 
 def is_series(written: Any) -> bool:
@@ -269,7 +271,17 @@ def _check_orders(params: Any, sets: Sets) -> None:
     for name, values in order_numbers(params, sets).items():
         for value in (min(values), max(values)):
             if not 0 < value <= most[name]:
-                raise refuse(f"/params/{name}", f"{name} should be above 0 and at most {most[name]:g}, got {value:g}")
+                raise refuse(
+                    f"/params/{name}", f"{name} should be above 0 and at most {most[name]:g}, got {_short(value)}"
+                )
+
+
+def _short(number: Number) -> str:
+    """A number in few digits, also one that no float64 holds."""
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return "a number beyond what float64 can hold"
 
 
 def _check_inputs(params: Any, infos: Mapping[str, ArrayInfo], strategy: Strategy) -> None:
@@ -412,11 +424,13 @@ def values_of(params: Any, infos: Mapping[str, Any], sets: Sets) -> dict[str, An
     """The outputs of a backtest that are no arrays: names, and the rules that it went by."""
     own = {"strategy", "grid", "sets", "where", "values", "prefix_checks"}
     rules = {name: value for name, value in params.model_dump(mode="json").items() if name not in own}
-    graph = params.strategy is not None
+    own_series = sorted(set(strategy_of(params, infos).inputs) - MARKET)
     rules |= {
-        "signals": "graph" if graph else "given",
+        "signals": "given" if params.strategy is None else "graph",
         "optimistic": params.fill == "same_close",
-        "look_ahead": "none: no expression reads a later bar" if graph else "not known: signals were given",
+        "look_ahead": f"not known: reads {', '.join(own_series)}"
+        if own_series
+        else "none: no expression reads a later bar",
         "prefix_cuts": cuts_of(params, whole_shape(infos)[-1]),
     }
     return {"metric_names": list(METRICS), "parameter_names": list(sets.names), "rules": rules}
@@ -518,7 +532,8 @@ _NAMES = (
 )
 _PREFIX = Output(
     "prefix_differences",
-    "of each prefix check how many runs had other signals before the cut; 0 shows no look-ahead; shape (checks), int64",
+    "of each prefix check how many runs had other signals before the cut; 0 shows that the graph does not look ahead, "
+    "and nothing of series that the request gives; shape (checks), int64",
 )
 _CROSS = {
     "let": {"fast": {"op": "sma", "of": "close", "period": {"param": "fast"}},

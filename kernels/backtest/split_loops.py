@@ -7,6 +7,7 @@ go side by side, a tile at a time, so that the tables of a tile stay in the core
 import numpy as np
 from numba import njit
 
+from warpdesk_server.kernels.backtest.metrics import STILL
 from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.lanes import (
     LANES,
@@ -68,8 +69,9 @@ def _score(one, two, row, half, sizes, low):  # type: ignore[no-untyped-def]
                 s_back += one[row, block]
                 q_back += two[row, block]
     s, q = s_front + s_back, q_front + q_back
-    spare = _bars_of(half, sizes) * q - s * s
-    return s * abs(s) / spare if spare > 0.0 else 0.0
+    bars = _bars_of(half, sizes)
+    spare = bars * q - s * s
+    return s * abs(s) / spare if spare > STILL * bars * (bars * q) else 0.0
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -100,6 +102,7 @@ def try_splits(one, two, halves, sizes, first, end, chosen, below, equal):  # ty
                 if passes:
                     half = (1 << blocks) - 1 - half
                 bars = spread(_bars_of(half, sizes))
+                still = spread(STILL) * bars
                 front, back = (half & (subsets - 1)) * TILE, (half >> low) * TILE + size
                 most, less, same = spread(-np.inf), zero, zero
                 mine = spread(own[split - first])
@@ -108,7 +111,7 @@ def try_splits(one, two, halves, sizes, first, end, chosen, below, equal):  # ty
                     q = load(at, front + 2 * size + k) + load(at, back + 2 * size + k)
                     spare = bars * q - s * s
                     signed = s * where_below(s, zero, zero - s, s)
-                    score = where_below(zero, spare, signed / spare, zero)
+                    score = where_below(still * (bars * q), spare, signed / spare, zero)
                     if passes:
                         less = less + keep(where_below(score, mine, ones, zero), count - k)
                         same = same + keep(where_equal(score, mine, ones, zero), count - k)

@@ -22,6 +22,7 @@ SIDES = ("entries", "short_entries", "exits", "short_exits")  # in the order of 
 DISTANCES = ("stop_loss", "trailing_stop", "take_profit", "size")  # series besides the signal, in the kernels' order
 SIGNAL = "signal"
 PRICES = ("open", "high", "low", "close")
+MARKET = frozenset((*PRICES, "volume", "benchmark"))  # what is of its bar; other series may know later ones
 INPUTS = (*PRICES, "volume", "benchmark", *SIDES, "target", "a", "b", "c", "d", "e", "f", "g", "h")
 _SHARED = 4  # sets to each combination of values from which on a part is an operand
 
@@ -37,12 +38,13 @@ class Operand:
 
 class Strategy:
     """A strategy's graph: its outputs by name (SIDES or `target`, DISTANCES), which may use `let` and parameters.
+    If `repeated`, the signal's upper four bits are those of what the target wants, at each bar.
 
     Raises InvalidRequest, with a JSON pointer, for what no expression may be with the first set's values.
     """
 
-    def __init__(self, let: Mapping[str, Any], outputs: Mapping[str, Any], sets: Sets) -> None:
-        self._let, self._outputs, self.sets = let, outputs, sets
+    def __init__(self, let: Mapping[str, Any], outputs: Mapping[str, Any], sets: Sets, repeated: bool = False) -> None:
+        self._let, self._outputs, self.sets, self._repeated = let, outputs, sets, repeated
         first = sets.at(0)
         used = _parameters([let, outputs])
         for name in used:
@@ -67,7 +69,7 @@ class Strategy:
         names = [f"#{number}" for number in range(len(self.operands))]
         nodes, _ = read(self._tail, names)
         shown = {name: node for name, node in nodes.items() if name in DISTANCES}
-        return plan({SIGNAL: _signal(nodes), **shown}, 8)
+        return plan({SIGNAL: _signal(nodes, self._repeated), **shown}, 8)
 
     @property
     def rows(self) -> int:
@@ -187,8 +189,9 @@ def _replaced(written: Any, values: Mapping[str, Number]) -> Any:
     return {field: _replaced(part, values) for field, part in written.items()}
 
 
-def _signal(nodes: Mapping[str, Node]) -> Node:
-    """The bits of a signal as a number: enter long, enter short, leave long, leave short."""
+def _signal(nodes: Mapping[str, Node], repeated: bool) -> Node:
+    """The bits of a signal as a number: enter long, enter short, leave long, leave short. Of a target at its turns; if
+    `repeated`, the four bits above them have it at each bar."""
     if "target" in nodes:
         target = nodes["target"]
         side = a.where_missing(target, a.NOTHING, a.where(target > 0, 1, a.where(target < 0, -1, 0)))
@@ -196,7 +199,7 @@ def _signal(nodes: Mapping[str, Node]) -> Node:
         before = a.lag(held, 1)
         turned = a.where_missing(before, a.absolute(held), a.absolute(held - before))
         bits = a.where(held > 0, 1 + 8, a.where(held < 0, 2 + 4, 4 + 8))
-        return a.where(turned, bits, 0)
+        return a.where(turned, bits, 0) + 16 * bits if repeated else a.where(turned, bits, 0)
     signal: Node | None = None
     for bit, name in enumerate(SIDES):
         if name in nodes:

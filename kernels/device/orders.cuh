@@ -11,6 +11,7 @@ enum Signal { LONG = 1, SHORT = 2, LONG_EXIT = 4, SHORT_EXIT = 8 };
 enum Trade { ENTRY_BAR, EXIT_BAR, SIDE, SHARES_TRADED, ENTRY_PRICE, EXIT_PRICE, GAIN, REASON, TRADE };
 enum Reason { BY_SIGNAL, BY_STOP, BY_TARGET, BY_END, BY_RUIN, STILL_OPEN };
 
+const f64 MOST_SIZE = 1e12;
 const f64 TINY_DEBT = -2.2250738585072014e-308;
 
 struct Account {
@@ -25,6 +26,8 @@ struct Candle {
 };
 
 __device__ __forceinline__ f64 endless() { return __longlong_as_double(0x7ff0000000000000ll); }
+
+__device__ __forceinline__ f64 magnitude(f64 number) { return number < 0.0 ? 0.0 - number : number; }
 
 __device__ __forceinline__ void clear(Account& account) {
     account.shares = 0.0;
@@ -76,8 +79,9 @@ __device__ inline void settle(Account& account, f64 side, f64 units, f64 price, 
 
 __device__ inline void leave(Account& account, const f64* rules, f64 level, bool slips, i32 reason, i64 bar) {
     const f64 shares = account.shares, side = shares > 0.0 ? 1.0 : -1.0, units = shares > 0.0 ? shares : -shares;
-    const f64 price = slips ? level * (1.0 - side * rules[SLIPPAGE]) : level;
-    const f64 notional = units * price;
+    const f64 against = level > 0.0 ? side : 0.0 - side;
+    const f64 price = slips ? level * (1.0 - against * rules[SLIPPAGE]) : level;
+    const f64 notional = units * magnitude(price);
     const f64 fee = notional * rules[EXIT_FEE] + rules[FIXED];
     const f64 slipped = units * (level - price) * side;
     account.cash += shares * price - fee;
@@ -103,7 +107,7 @@ __device__ inline void enter(Account& account, const f64* rules, const f64* orde
     const f64 base = account.cash;
     f64 units = rules[UNITS] != 0.0 ? size : (size * base - rules[FIXED]) / (1.0 + rules[ENTRY_FEE]) / price;
     if (rules[WHOLE] != 0.0) units = floor(units);
-    if (!(units > 0.0 && price > 0.0)) {
+    if (!(units > 0.0 && price > 0.0 && size <= MOST_SIZE)) {
         account.want = 0.0;
         return;
     }

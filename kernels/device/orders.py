@@ -36,6 +36,7 @@ LONG, SHORT, LONG_EXIT, SHORT_EXIT = 1, 2, 4, 8
 ENTRY_BAR, EXIT_BAR, SIDE, SHARES_TRADED, ENTRY_PRICE, EXIT_PRICE, GAIN, REASON, TRADE = range(9)
 BY_SIGNAL, BY_STOP, BY_TARGET, BY_END, BY_RUIN, STILL_OPEN = range(6)
 
+MOST_SIZE = 1e12  # of an order, as a fraction or in units: a larger one is dropped, before it makes infinite numbers
 TINY = -2.2250738585072014e-308  # equity of an account that is ruined to exactly 0, so that a return is a number
 
 
@@ -71,8 +72,9 @@ def _leave(account, rules, level, slips, reason, bar, log, capacity):  # type: i
     """End the position at a price level, which slips against it."""
     shares = account[SHARES]
     side, units = (1.0, shares) if shares > 0.0 else (-1.0, -shares)
-    price = level * (1.0 - side * rules[SLIPPAGE]) if slips else level
-    notional = units * price
+    against = side if level > 0.0 else -side
+    price = level * (1.0 - against * rules[SLIPPAGE]) if slips else level
+    notional = units * abs(price)
     fee = notional * rules[EXIT_FEE] + rules[FIXED]
     slipped = units * (level - price) * side
     account[CASH] += shares * price - fee
@@ -120,7 +122,7 @@ def _enter(account, rules, order, distances, side, level, bar):  # type: ignore[
     units = size if rules[UNITS] != 0.0 else (size * base - rules[FIXED]) / (1.0 + rules[ENTRY_FEE]) / price
     if rules[WHOLE] != 0.0:
         units = np.floor(units)
-    if not (units > 0.0 and price > 0.0):
+    if not (units > 0.0 and price > 0.0 and size <= MOST_SIZE):
         account[WANT] = 0.0
         return
     notional = units * price
@@ -190,7 +192,7 @@ def _check_levels(account, rules, opened, high, low, bar, log, capacity):  # typ
 @inner
 def run_orders(account, rules, order, distances, prices, signal, ends, bar, log, capacity):  # type: ignore[no-untyped-def]
     """The orders of a backtest's account within a bar of `prices` (open, high, low, close). Where the block `ends`, the
-    position is sold at the close."""
+    position is sold at the close, and the caller reads the signal then: its order fills in the next block."""
     opened, high, low, close = prices
     fill = rules[FILL]
     if fill == AT_OPEN:

@@ -1,6 +1,7 @@
 """A backtest written bar by bar from the README's table of rules, in plain Python, and its metrics by NumPy."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import floor, isnan, sqrt
 from typing import Any
 
@@ -37,10 +38,10 @@ class Broker:
         return (self.position > 0) - (self.position < 0)
 
     def leave(self, bar: int, level: float, reason: str, limit: bool = False) -> None:
-        price = level if limit else level * (1 - self.side * self.rules["slippage"])
-        value = abs(self.position) * price
+        price = level if limit else level - self.side * abs(level) * self.rules["slippage"]
+        value = abs(self.position * price)
         paid = value * self.rules["fee"] + self.rules["fixed_fee"]
-        self.cash += self.side * value - paid
+        self.cash += self.position * price - paid
         self.costs += paid + abs(self.position) * abs(level - price)
         self.traded += value / self.money_before
         self.close_book(bar, price, reason)
@@ -66,7 +67,7 @@ class Broker:
             spent = distances["size"] * self.cash - rules["fixed_fee"]
             units = (spent * (1 - fee) if rules["fee_of"] == "spent" else spent / (1 + fee)) / price
         units = floor(units) if rules["whole_units"] else units
-        if units <= 0:
+        if units <= 0 or price <= 0 or distances["size"] > 1e12:
             self.wanted = 0
             return
         value = units * price
@@ -150,17 +151,21 @@ def run(rules: dict[str, Any], prices: Array, signals: dict[str, Array], series:
     bars = prices.shape[1]
     broker = Broker(rules, rules["capital"])
     equity, position, value = np.empty(bars), np.empty(bars), rules["capital"]
-    edges = {(block + 1) * bars // rules["blocks"] - 1 for block in range(rules["blocks"])}
+    edges = [block * bars // rules["blocks"] for block in range(rules["blocks"] + 1)]
+    known = np.flatnonzero(np.isfinite(prices).all(axis=0)).tolist()
+    blocks = [[bar for bar in known if begin <= bar < end] for begin, end in pairwise(edges)]
+    sold = {own[-1] for own in blocks if own} if rules["flat_at_edges"] else set[int]()
+    if rules["last_bar"] == "sold":
+        sold |= set(known[-1:])
     wanted_before, held = 0.0, 0
     for bar in range(bars):
         opened, high, low, close = (float(price) for price in prices[:, bar])
         here, before = ({name: float(own[at]) for name, own in series.items()} for at in (bar, max(bar - 1, 0)))
-        sells = (bar == bars - 1 and rules["last_bar"] == "sold") or (rules["flat_at_edges"] and bar in edges)
         enter, leave = set[int](), set[int]()
         if "target" in signals:
             target = float(signals["target"][bar])
             now = wanted_before if isnan(target) else float(np.sign(target))
-            if now != wanted_before:
+            if now != wanted_before or (rules["flat_at_edges"] and bar + 1 in edges):
                 enter, leave = ({int(now)} if now else set()), {-1, 1} - {int(now)}
             wanted_before = now
         else:
@@ -181,7 +186,7 @@ def run(rules: dict[str, Any], prices: Array, signals: dict[str, Array], series:
                 broker.within(bar, opened, high, low)
             if broker.side:
                 broker.best = max(broker.best, high) if broker.side > 0 else min(broker.best, low)
-            if sells:
+            if bar in sold:
                 if broker.side:
                     broker.leave(bar, close, "end")
                 broker.wanted = 0
@@ -192,7 +197,7 @@ def run(rules: dict[str, Any], prices: Array, signals: dict[str, Array], series:
             elif rules["fill"] == "next_close":
                 broker.fill(bar, close, before)
             if broker.side < 0:
-                rent = -broker.position * close * rules["borrow"] / rules["periods_per_year"]
+                rent = -broker.position * abs(close) * rules["borrow"] / rules["periods_per_year"]
                 broker.cash -= rent
                 broker.costs += rent
             value = broker.cash + broker.position * close
@@ -201,7 +206,7 @@ def run(rules: dict[str, Any], prices: Array, signals: dict[str, Array], series:
                 if broker.side:
                     broker.close_book(bar, close, "ruin")
                 broker.wanted = 0
-        if not signals_read and not sells:
+        if not signals_read:
             broker.hear(enter, leave)
         equity[bar], position[bar] = value, broker.position
         held += broker.side != 0

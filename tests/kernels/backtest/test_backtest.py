@@ -11,6 +11,7 @@ from tests.kernels.backtest.reference import run
 from tests.kernels.parity import Case
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.backtest.job import Job
+from warpdesk_server.kernels.backtest.metrics import FINAL, RAW, SUM1, WORST, metrics_of
 from warpdesk_server.kernels.backtest.sets import sets_of
 from warpdesk_server.kernels.backtest.signals import differences
 from warpdesk_server.kernels.backtest.spec import BACKTEST, BACKTEST_SWEEP, METRICS
@@ -121,6 +122,69 @@ def test_a_bar_without_a_price_fills_nothing_and_keeps_the_position() -> None:
     )
     assert found["position"].tolist() == [0, 0, 10_000, 10_000, 10_000]
     assert found["equity"].tolist() == [100_000, 100_000, 110_000, 110_000, 110_000]
+
+
+def test_blocks_that_end_flat_take_up_what_is_wanted_in_the_next_one() -> None:
+    rules, price = {"blocks": 3, "flat_at_edges": True}, np.full(12, 10.0)
+    shown = {"fill next_open": [0, 1, 1, 0] + [1, 1, 1, 0] * 2, "same_close": [1, 1, 1, 0] * 3}
+    for fill, wanted in shown.items():
+        own = rules | {"fill": fill.removeprefix("fill ")}
+        given = {"close": price} | ({"open": price} if fill != "same_close" else {})
+        for signals in ({"target": np.ones(12)}, {"entries": np.ones(12)}):
+            found = answer("backtest", own, **given, **signals)["position"]
+            assert ((found != 0) * 1).tolist() == wanted
+    at_an_edge = np.arange(12) == 3
+    found = answer("backtest", rules, open=price, close=price, entries=at_an_edge)["position"]
+    assert np.flatnonzero(found).tolist() == [4, 5, 6]
+    once = np.where(np.arange(12) == 1, 1.0, np.nan)
+    stopped = {"open": price, "high": price, "low": np.where(np.arange(12) == 2, 1.0, price), "close": price}
+    found = answer("backtest", rules | {"stop_loss": 0.5}, **stopped, target=once)["position"]
+    assert np.flatnonzero(found).tolist() == [4, 5, 6, 8, 9, 10]  # a stop ends it until the next block
+
+
+@pytest.mark.parametrize("rules", [{"blocks": 2, "flat_at_edges": True}, {"last_bar": "sold"}])
+def test_what_is_sold_is_sold_at_the_last_bar_that_has_a_price(rules: dict[str, Any]) -> None:
+    price = np.array([10.0, 10, np.nan, 11, 12, np.nan])
+    found = answer("backtest", rules, open=price, close=price, entries=[1.0, 0, 0, 0, 0, 0])
+    assert found["trades"][:, [1, 2, 8]].tolist() == [[1, 1 if "blocks" in rules else 4, 3]]
+    assert found["position"][-1] == 0
+    nothing = np.full(6, np.nan)
+    assert not answer("backtest", rules, open=nothing, close=nothing, entries=np.ones(6))["position"].any()
+
+
+def test_costs_at_prices_below_0_are_costs() -> None:
+    prices = np.array([10.0, 10, -5, -6, -7])
+    costs = {"fee": 0.01, "slippage": 0.1, "borrow": 0.5}
+    for side in ("entries", "short_entries"):
+        ends = {"entries": "exits", "short_entries": "short_exits"}[side]
+        signals = {side: [1.0, 0, 0, 0, 0], ends: [0, 0, 1.0, 0, 0]}
+        rules = {"size": 100.0, "size_in": "units"}
+        free = answer("backtest", rules, open=prices, close=prices, **signals)
+        paid = answer("backtest", rules | costs, open=prices, close=prices, **signals)
+        rent = 100 * (10 + 5) * 0.5 / 252 if side == "short_entries" else 0.0
+        lost = 100 * (10 + 6) * 0.1 + 0.01 * 100 * ((11 + 6.6) if side == "entries" else (9 + 5.4)) + rent
+        assert free["equity"][-1] - paid["equity"][-1] == pytest.approx(lost)
+        assert metric(paid, "costs") == pytest.approx(lost / 100_000)
+        assert metric(paid, "turnover") > 0
+
+
+@pytest.mark.parametrize(("size", "units"), [(1e12, 1e16), (1e308, 0.0), (np.inf, 0.0)])
+def test_an_order_beyond_all_measure_is_dropped(size: float, units: float) -> None:
+    found = answer("backtest", {"size": "a", "fill": "same_close"}, close=[10.0, 10], entries=[1, 0], a=[size, size])
+    assert found["position"][0] == units
+    assert np.isfinite(found["equity"]).all()
+
+
+def test_returns_that_are_all_alike_have_no_sharpe_ratio() -> None:
+    """Bars of one rate, as raw sums: what is left of n q - s s is rounding."""
+    raw = np.zeros((RAW, 3))
+    raw[FINAL] = raw[WORST] = 1.0
+    for number, rate in enumerate((1e-4, 0.003, 0.07)):
+        for _ in range(2520):
+            raw[SUM1 : SUM1 + 4, number] += rate ** np.arange(1, 5)
+    found = metrics_of(raw, 2520, 1.0, 252.0)
+    assert np.isnan(found[[METRICS.index(name) for name in ("sharpe", "skewness", "kurtosis")]]).all()
+    assert not found[METRICS.index("volatility")].any()
 
 
 def test_an_account_whose_equity_passes_0_is_ruined_and_does_nothing_more() -> None:
@@ -275,6 +339,7 @@ def test_a_prefix_check_finds_a_signal_that_differs_before_the_cut() -> None:
 GOOD: dict[str, Any] = {"strategy": CROSS, "grid": {"fast": (2, 3), "slow": (5, 9), "level": (60.0,)}}
 _AHEAD = {"op": "lag", "of": "close", "bars": -1}
 _MANY = {"fast": tuple(range(2, 1002)), "slow": tuple(range(2, 1002)), "level": (1, 2)}
+_HUGE = {"fast": tuple(range(2, 70_002)), "slow": tuple(range(2, 70_002)), "level": (1,)}
 _PERIOD = "/params/strategy/let/quick/period"
 
 
@@ -306,7 +371,12 @@ def _with(**changes: Any) -> dict[str, Any]:
         (_with(size=0.0), "/params/size", "above 0 and at most 10, got 0"),
         (_with(blocks=64), "/params/blocks", "64 blocks need as many bars, got 40"),
         ({"sets": {"a": (1, 2), "b": (1,)}, "size": {"param": "a"}, "strategy": CROSS}, "/params/sets", "a 2, b 1"),
-        (_with(grid=_MANY), "/params/grid", "more than 1,000,000 sets"),
+        (_with(grid=_MANY), "/params/grid", "the grid has 2,000,000 sets, and a job has at most 1,000,000"),
+        (_with(grid=_MANY, where="slow < 900"), "/params/grid", "the grid has more than 1,000,000 sets"),
+        (_with(grid=_HUGE), "/params/grid", "the grid has 4,900,000,000 sets"),
+        (_with(grid=_HUGE, where="fast == slow"), "/params/grid", "fast, level, slow have 4,900,000,000 combinations"),
+        (_with(size=10**400), "/params/size", "at most 10, got a number beyond what float64 can hold"),
+        (_with(stop_loss=10**320), "/params/stop_loss", "at most 1, got a number beyond what float64 can hold"),
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused_with_a_sentence(params: dict[str, Any], pointer: str, sentence: str) -> None:
@@ -346,7 +416,11 @@ def test_values_between_the_checked_ones_are_refused_before_any_work() -> None:
 def test_the_answer_tells_its_rules_and_whether_it_is_optimistic() -> None:
     rules = answer("backtest", {"fill": "same_close"}, close=CLOSE, target=TARGET)["rules"]
     assert (rules["fill"], rules["optimistic"], rules["signals"]) == ("same_close", True, "given")
-    assert rules["look_ahead"] == "not known: signals were given"
+    assert rules["look_ahead"] == "not known: reads target"
+    tomorrow = np.sign(np.diff(CLOSE, append=CLOSE[-1]))
+    given = {"open": CLOSE, "high": CLOSE, "low": CLOSE, "close": CLOSE, "a": tomorrow, "b": np.ones(5)}
+    rules = answer("backtest", {"strategy": {"target": "a"}, "stop_loss": "b", "prefix_checks": 1}, **given)["rules"]
+    assert (rules["signals"], rules["look_ahead"]) == ("graph", "not known: reads a, b")
     bars = market(np.random.default_rng(1), 40)
     rules = answer("backtest_sweep", GOOD | {"prefix_checks": 3}, open=bars["open"], close=bars["close"])["rules"]
     assert (rules["optimistic"], rules["look_ahead"], rules["prefix_cuts"]) == (

@@ -56,6 +56,18 @@ def test_the_best_sharpe_ratio_is_deflated_by_its_definition() -> None:
     assert found["probabilistic_sharpe"] == pytest.approx(normal.cdf(ratio * sqrt(499) / error), rel=1e-9)
 
 
+@pytest.mark.parametrize("rate", [1e-4, 0.003, 0.07, -0.01])
+def test_a_set_whose_returns_are_all_alike_does_not_move(rate: float) -> None:
+    returns = np.random.default_rng(0).normal(0, 0.01, (5, 100))
+    returns[3] = 0.0
+    wanted = overfitting(returns, blocks=4)
+    returns[3] = rate
+    found = overfitting(returns, blocks=4)
+    for name in ("best", "sharpe", "expected_best_sharpe", "deflated_sharpe", "pbo"):
+        assert found[name] == wanted[name]
+    assert found["chosen"].tolist() == wanted["chosen"].tolist()
+
+
 @pytest.mark.parametrize(("sets", "bars", "blocks"), [(2, 8, 2), (7, 61, 6), (63, 40, 4), (64, 40, 4), (65, 40, 8)])
 def test_every_split_chooses_and_ranks_as_the_definition_says(sets: int, bars: int, blocks: int) -> None:
     returns = np.random.default_rng(sets).normal(0, 0.01, (sets, bars))
