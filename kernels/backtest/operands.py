@@ -30,20 +30,26 @@ class Operands:
         self._assets, self._bars = (max(len(rows) for rows in inputs.values()), next(iter(inputs.values())).shape[1])
         self.places: list[Array] = []  # of each operand the row of each set
         self._begins: list[int] = []
-        names, nodes = strategy.sets.names, list[Node]()
+        names, count = strategy.sets.names, 0
+        self._numbers: dict[int, Array] = {}  # rows of one number each, from a row on
+        planned: dict[int, Node] = {}
         for operand in strategy.operands:
-            self._begins.append(len(nodes))
+            self._begins.append(count)
             columns = [strategy.sets.columns[names.index(name)] for name in operand.names]
             numbers: dict[Any, int] = {}
-            rows = zip(*columns, strict=True) if columns else [()] * strategy.sets.count
-            self.places.append(np.array([numbers.setdefault(row, len(numbers)) for row in rows], np.int64))
-            nodes += [strategy.node(operand, dict(zip(operand.names, row, strict=True))) for row in numbers]
-        self._begins.append(len(nodes))
-        self._programs = [
-            plan({str(k): node for k, node in enumerate(nodes[first : first + _OUTPUTS])}, 8)
-            for first in range(0, len(nodes), _OUTPUTS)
-        ]
-        held = max(1, len(nodes) * self._bars * 8)
+            values = zip(*columns, strict=True) if columns else [()] * strategy.sets.count
+            self.places.append(np.array([numbers.setdefault(row, len(numbers)) for row in values], np.int64))
+            if operand.is_number:
+                self._numbers[count] = np.array(list(numbers), np.float64)  # (numbers, 1)
+            else:
+                for at, row in enumerate(numbers, count):
+                    planned[at] = strategy.node(operand, dict(zip(operand.names, row, strict=True)))
+            count += len(numbers)
+        self._begins.append(count)
+        rows = list(planned)
+        parts = [rows[first : first + _OUTPUTS] for first in range(0, len(rows), _OUTPUTS)]
+        self._programs = [(part, plan({str(at): planned[at] for at in part}, 8)) for part in parts]
+        held = max(1, count * self._bars * 8)
         self._together = max(1, min(self._assets, spec.OPERANDS_HELD // held))
         self._held: tuple[int, Array] | None = None
 
@@ -59,11 +65,13 @@ class Operands:
 
     def _compute(self, first: int, end: int) -> Array:
         out = np.empty((end - first, self._begins[-1], self._bars))
-        for number, program in enumerate(self._programs):
+        for at, numbers in self._numbers.items():
+            out[:, at : at + len(numbers)] = numbers
+        for places, program in self._programs:
             names = {*program.inputs, "close"}  # a number alone needs to know how many bars there are
             given = {name: rows if len(rows := self._inputs[name]) == 1 else rows[first:end] for name in names}
-            for k, rows in enumerate(program_cpu.run(program, given), start=number * _OUTPUTS):
-                out[:, k] = rows
+            for at, rows in zip(places, program_cpu.run(program, given), strict=True):
+                out[:, at] = rows
         return out
 
 

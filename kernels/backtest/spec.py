@@ -31,6 +31,8 @@ MOST_BLOCKS = 64
 # Bars of all runs of a chunk on a device, and the sets of one asset that a core takes together; they change no byte.
 CHUNK = 1 << 22
 SETS_TOGETHER = 256
+_STEP = 1.5e-9  # seconds of a core for each unit of work
+_PLANNING, _OPERAND_WORK = 3e-4, 4.0  # of an operand's row: seconds to plan it, and work for each bar
 OPERANDS_HELD = 256 << 20  # bytes of operands that are kept for the assets at hand
 
 METRICS = (
@@ -323,8 +325,6 @@ def _check_values(strategy: Strategy) -> None:
             column = sets.columns[sets.names.index(name)]
             for index in {column.index(min(column)), column.index(max(column))}:
                 strategy.node(operand, sets.at(index))
-    if (first := strategy.program.first["signal"]) > MOST_BARS:
-        raise refuse("/params/strategy", f"the strategy needs {first:,} bars")
 
 
 def _check_amount(params: Any, infos: Mapping[str, ArrayInfo], sets: Sets) -> None:
@@ -380,8 +380,9 @@ def _cost(params: Any, infos: Mapping[str, ArrayInfo]) -> Cost:
     scratch = 8 * together * bars * (2 + len(strategy.operands) + len(strategy.program.outputs))
     row = 8 * bars * strategy.rows
     held = max(row, min(assets * row, OPERANDS_HELD))
-    work = float(runs * bars) * (1 + params.prefix_checks) * (2 + strategy.program.work)
-    return Cost(shown + prices + scratch + held + grid.fixed + grid.each, work=work, step=1.5e-9)
+    operands = strategy.planned_rows * (_PLANNING / _STEP + _OPERAND_WORK * assets * bars)
+    work = (float(runs * bars) * (2 + strategy.program.work) + operands) * (1 + params.prefix_checks)
+    return Cost(shown + prices + scratch + held + grid.fixed + grid.each, work=work, step=_STEP)
 
 
 def _like(params: Sweep, shard: Shard) -> Sweep:

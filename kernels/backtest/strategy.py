@@ -35,6 +35,11 @@ class Operand:
     at: str
     names: tuple[str, ...]
 
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a parameter alone, whose rows are one number each."""
+        return isinstance(self.written, dict) and "param" in self.written
+
 
 class Strategy:
     """A strategy's graph: its outputs by name (SIDES or `target`, DISTANCES), which may use `let` and parameters.
@@ -76,9 +81,14 @@ class Strategy:
         """The rows of all operands of an asset, one for each combination of values."""
         return sum(self._count(operand.names) for operand in self.operands)
 
+    @property
+    def planned_rows(self) -> int:
+        """Those of them that are computed by programs."""
+        return sum(self._count(operand.names) for operand in self.operands if not operand.is_number)
+
     def node(self, operand: Operand, values: Mapping[str, Number]) -> Node:
         """The graph of an operand for some values of its parameters. Raises InvalidRequest for a wrong value."""
-        if isinstance(operand.written, dict) and "param" in operand.written:
+        if operand.is_number:
             return a.node(values[operand.written["param"]])
         let = {name: self._let[name] for name in self._lets(operand.written)}
         nodes, _ = self._read(_replaced(let, values), {"value": _replaced(operand.written, values)}, operand.at, values)

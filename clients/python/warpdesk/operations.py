@@ -4353,9 +4353,10 @@ class Operations(ABC):
             capital: 1e-06 to 1,000,000,000,000,000.0
             periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
             blocks: of bars, for walk-forward and PBO; 1 to 64
-            flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other
-            prefix_checks: cuts at which the job shows that it does not look ahead: bars from the cut on are replaced,
-                and the signals before it compared; 0 to 20
+            flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other. Signals at
+                its last bar, and a target that lasts, fill in the next block
+            prefix_checks: cuts at which the job shows that its graph does not look ahead: bars from the cut on are
+                replaced, and the signals before it compared. Of given series it shows nothing; 0 to 20
             grid: values of each parameter, all combined with all
             sets: in place of a grid: of each parameter its value in each set
             where: what sets must meet: "fast < slow and slow < 200"
@@ -4367,8 +4368,8 @@ class Operations(ABC):
             block_sums: sums of the returns' first four powers in each block, for `overfitting`; shape (4, sets, blocks)
                 or (4, sets, assets, blocks)
             sets: the value of each parameter in each set, shape (parameters, sets), float64
-            prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows no
-                look-ahead; shape (checks), int64
+            prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows that the
+                graph does not look ahead, and nothing of series that the request gives; shape (checks), int64
             metric_names: the names of the metrics
             parameter_names: the names of the parameters, in order
             rules: every rule that orders went by; `optimistic` where they fill at the price that gives the signal;
@@ -4517,9 +4518,10 @@ class Operations(ABC):
             capital: 1e-06 to 1,000,000,000,000,000.0
             periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
             blocks: of bars, for walk-forward and PBO; 1 to 64
-            flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other
-            prefix_checks: cuts at which the job shows that it does not look ahead: bars from the cut on are replaced,
-                and the signals before it compared; 0 to 20
+            flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other. Signals at
+                its last bar, and a target that lasts, fill in the next block
+            prefix_checks: cuts at which the job shows that its graph does not look ahead: bars from the cut on are
+                replaced, and the signals before it compared. Of given series it shows nothing; 0 to 20
             values: the value of each parameter
 
         Returns:
@@ -4531,8 +4533,8 @@ class Operations(ABC):
             metrics: total_return, cagr, volatility, sharpe, sortino, calmar, max_drawdown, drawdown_bars, trades,
                 win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, final_equity, ruined; shape
                 (metrics) or (metrics, assets), float64
-            prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows no
-                look-ahead; shape (checks), int64
+            prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows that the
+                graph does not look ahead, and nothing of series that the request gives; shape (checks), int64
             metric_names: the names of the metrics
             parameter_names: the names of the parameters, in order
             rules: every rule that orders went by; `optimistic` where they fill at the price that gives the signal;

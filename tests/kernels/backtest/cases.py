@@ -102,6 +102,8 @@ def _returns(sets: int, bars: int) -> Arrays:
     returns = np.random.default_rng([sets, bars]).normal(0, 0.01, (sets, bars))
     returns[1:3] = returns[0]  # equal scores
     returns[-1] = 0.0
+    if sets > 8:
+        returns[-2] = 1e-4  # moves by rounding alone
     return {"returns": returns}
 
 
@@ -140,6 +142,13 @@ CASES: tuple[Case, ...] = (
         31,
         small=False,
         target=lambda random, shape: random.choice([-1.0, 0, 1, np.nan], shape, p=[0.1, 0.1, 0.1, 0.7]),
+    ),
+    _sweep(
+        "a target that lasts, flat at edges",
+        {"grid": {"stop": (0.02, 0.05, 0.2)}, "stop_loss": {"param": "stop"}, "fill": "same_close", "slippage": 0.001,
+         "blocks": 5, "flat_at_edges": True, "last_bar": "sold"},
+        2, 61,
+        target=lambda random, shape: random.choice([-1.0, 0, 1, np.nan], shape, p=[0.1, 0.05, 0.1, 0.75]),
     ),
     *(_overfitting(*sizes) for sizes in ((3, 9, 2), (65, 100, 8), (33, 64, 4))),
 )  # fmt: skip

@@ -1,21 +1,27 @@
 """Backtests: answers by hand, an independent reference, no look-ahead, and wrong input."""
 
+import re
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import warpdesk
+from tests.conftest import ROOT
 from tests.kernels.backtest.cases import CROSS, DISTANCES, SIDES, drawn, market
 from tests.kernels.backtest.reference import run
 from tests.kernels.parity import Case
 from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.backtest import operands
 from warpdesk_server.kernels.backtest.job import Job
 from warpdesk_server.kernels.backtest.metrics import FINAL, RAW, SUM1, WORST, metrics_of
 from warpdesk_server.kernels.backtest.sets import sets_of
 from warpdesk_server.kernels.backtest.signals import differences
 from warpdesk_server.kernels.backtest.spec import BACKTEST, BACKTEST_SWEEP, METRICS
 from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.indicators.plan import plan
 from warpdesk_server.kernels.problems import InvalidRequest
 
 Answer = dict[str, Any]
@@ -266,6 +272,31 @@ def test_each_set_of_a_sweep_has_the_bytes_of_its_own_backtest(fill: str) -> Non
             np.testing.assert_allclose(swept["block_sums"][power, at].T, sums, rtol=1e-9, atol=1e-15)
 
 
+class _Client:
+    """A client whose jobs run here."""
+
+    def __getattr__(self, operation: str) -> Any:
+        names = {each.name for each in OPERATIONS[operation].inputs}
+
+        def job(**given: Any) -> SimpleNamespace:
+            arrays = {name: value for name, value in given.items() if name in names}
+            params = {name: value for name, value in given.items() if name not in names}
+            return SimpleNamespace(**answer(operation, params, **arrays))
+
+        return job
+
+
+def test_the_example_of_the_readme_gives_one_set_the_bytes_that_the_sweep_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "kernels/backtest/README.md").read_text(), re.M | re.S)
+    monkeypatch.setattr(warpdesk, "Client", _Client)
+    bars = market(np.random.default_rng(8), 400)
+    names: dict[str, Any] = bars | {"opened": bars["open"]}
+    exec(example, names)  # noqa: S102
+    swept, best = names["swept"], names["luck"].best
+    assert names["curve"].metrics.tobytes() == np.ascontiguousarray(swept.metrics[:, best]).tobytes()
+    assert swept.block_sums.shape == (4, 9000, 16)
+
+
 def test_no_number_of_sets_changes_a_byte_of_one() -> None:
     bars = market(np.random.default_rng(5), 60)
     rules = {"stop_loss": {"param": "stop"}, "fill": "next_close"}
@@ -275,6 +306,44 @@ def test_no_number_of_sets_changes_a_byte_of_one() -> None:
     for count in (1, 7, 8, 9, 31, 32, 33, 255, 256):
         part = answer("backtest_sweep", {**rules, "sets": {"stop": stops[:count]}}, **bars, entries=signal)
         assert part["metrics"].tobytes() == np.ascontiguousarray(whole["metrics"][:, :count]).tobytes()
+
+
+LEVELS: dict[str, Any] = {
+    "strategy": {"entries": {"op": "gt", "a": {"op": "rsi", "of": "close", "period": 4}, "b": {"param": "level"}}},
+    "grid": {"level": tuple(range(20, 80))},
+}  # fmt: skip
+PERIODS: dict[str, Any] = {
+    "strategy": {"entries": {"op": "gt", "a": {"op": "rsi", "of": "close", "period": {"param": "level"}}, "b": 50}},
+    "grid": LEVELS["grid"],
+}
+
+
+def test_a_parameter_alone_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = 0
+
+    def counted(outputs: dict[str, Any], size: int) -> Any:
+        nonlocal planned
+        planned += len(outputs)
+        return plan(outputs, size)
+
+    monkeypatch.setattr(operands, "plan", counted)
+    bars = market(np.random.default_rng(2), 2, 50)
+    swept = answer("backtest_sweep", LEVELS, open=bars["open"], close=bars["close"])
+    assert planned == 1
+    values = {name: each for name, each in LEVELS.items() if name != "grid"} | {"values": {"level": 57}}
+    found = answer("backtest", values, open=bars["open"], close=bars["close"])
+    assert found["metrics"].tobytes() == np.ascontiguousarray(swept["metrics"][:, 37]).tobytes()
+
+
+def test_a_cost_counts_operands_and_the_checks_that_repeat_them() -> None:
+    infos = {name: ArrayInfo("float64", (50,)) for name in ("open", "close")}
+
+    def seconds(request: dict[str, Any]) -> float:
+        return OPERATIONS["backtest_sweep"].cost(BACKTEST_SWEEP.validate(request, infos), infos).core_seconds
+
+    assert seconds(PERIODS) == pytest.approx(60 * 3e-4, rel=0.1)
+    assert seconds(LEVELS) < seconds(PERIODS) / 10
+    assert seconds(PERIODS | {"prefix_checks": 3}) == pytest.approx(4 * seconds(PERIODS), rel=0.02)
 
 
 def test_a_grid_is_in_the_order_of_its_names_and_leaves_out_what_where_excludes() -> None:
