@@ -385,9 +385,8 @@ def _cost(params: Any, infos: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(shown + prices + scratch + held + grid.fixed + grid.each, work=work, step=_STEP)
 
 
-def _like(params: Sweep, shard: Shard) -> Sweep:
+def _like(params: Sweep, sets: Sets, shard: Shard) -> Sweep:
     """The sweep of a shard's sets."""
-    sets = sets_of_params(params)
     columns = {name: column[shard.first : shard.end] for name, column in zip(sets.names, sets.columns, strict=True)}
     return params.model_copy(update={"grid": {}, "sets": columns, "where": ""})
 
@@ -406,7 +405,7 @@ def _sharding(params: Sweep, infos: Mapping[str, ArrayInfo]) -> Sharding:
     }
     return Sharding(
         sets.count,
-        lambda shard: _like(params, shard),
+        lambda shard: _like(params, sets, shard),
         joined=joined,
         added={"prefix_differences": ArrayInfo("int64", (params.prefix_checks,))},
         values=values_of(params, infos, sets),
