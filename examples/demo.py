@@ -121,9 +121,8 @@ def jobs() -> list[Work]:
             lambda result: f"{result['close'].size} weeks, the last {result['close'][-1] - result['open'][-1]:+,.2f}",
         ),
         *_across(symbols, returns),
-        *_portfolios(symbols, returns),
         *_options(float(last), realised),
-        *_risk(symbols, np.expm1(returns)),
+        *_portfolios(symbols, returns),
         *_backtests(days, index),
         Work(
             "monte_carlo",
@@ -141,6 +140,7 @@ def jobs() -> list[Work]:
             },
             lambda result: f"price {result['price']:,.3f} ± {result['standard_error']:.3f}",
         ),
+        *_risk(symbols, np.expm1(returns)),
         Work(
             "dp_noise",
             f"{len(moves):,} daily returns, each at most 5 %",

@@ -33,6 +33,7 @@ CHUNK = 1 << 22
 SETS_TOGETHER = 256
 _STEP = 1.5e-9  # seconds of a core for each unit of work
 _PLANNING, _OPERAND_WORK = 3e-4, 4.0  # of an operand's row: seconds to plan it, and work for each bar
+_FEW = 16  # operands that are planned in the time that every job takes to begin
 OPERANDS_HELD = 256 << 20  # bytes of operands that are kept for the assets at hand
 
 METRICS = (
@@ -380,7 +381,8 @@ def _cost(params: Any, infos: Mapping[str, ArrayInfo]) -> Cost:
     scratch = 8 * together * bars * (2 + len(strategy.operands) + len(strategy.program.outputs))
     row = 8 * bars * strategy.rows
     held = max(row, min(assets * row, OPERANDS_HELD))
-    operands = strategy.planned_rows * (_PLANNING / _STEP + _OPERAND_WORK * assets * bars)
+    planning = max(0, strategy.planned_rows - _FEW) * _PLANNING / _STEP
+    operands = planning + strategy.planned_rows * _OPERAND_WORK * assets * bars
     work = (float(runs * bars) * (2 + strategy.program.work) + operands) * (1 + params.prefix_checks)
     return Cost(shown + prices + scratch + held + grid.fixed + grid.each, work=work, step=_STEP)
 

@@ -232,6 +232,7 @@ def _operation(
         inputs=inputs,
         outputs=outputs,
         example=Example({}, shown),
+        variants=(Example({"shift_imaginary": 1.0}, shown),),
         cost=_cost,
         check=_check,
         grid=_grid,

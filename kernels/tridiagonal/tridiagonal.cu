@@ -242,20 +242,26 @@ __device__ __forceinline__ void inverse(const REAL* lower, REAL* diagonal, const
     state[TAINT * systems] = taint;
 }
 
-#define SOLVE(name, N)                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)                                                      \
-        name(const REAL* lower, const REAL* diagonal, const REAL* upper, REAL* rhs, f64 shift_re, f64 shift_im,        \
-             u64 systems, u32 rows, f64* ratios, f64* forward, f64* state) {                                           \
-        solve<N>(lower, diagonal, upper, rhs, shift_re, shift_im, systems, rows, ratios, forward, state);              \
-    }
-SOLVE(solve_real, Real)
-SOLVE(solve_complex, Complex)
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)
+solve_real(const REAL* lower, const REAL* diagonal, const REAL* upper, REAL* rhs, f64 shift_re, f64 shift_im, u64 systems,
+           u32 rows, f64* ratios, f64* forward, f64* state) {
+    solve<Real>(lower, diagonal, upper, rhs, shift_re, shift_im, systems, rows, ratios, forward, state);
+}
 
-#define INVERSE(name, N)                                                                                               \
-    extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)                                                      \
-        name(const REAL* lower, REAL* diagonal, const REAL* upper, f64 shift_re, f64 shift_im, u64 systems, u32 rows,  \
-             f64 nan, f64* pivots, f64* errors, f64* state) {                                                          \
-        inverse<N>(lower, diagonal, upper, shift_re, shift_im, systems, rows, nan, pivots, errors, state);             \
-    }
-INVERSE(inverse_real, Real)
-INVERSE(inverse_complex, Complex)
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)
+solve_complex(const REAL* lower, const REAL* diagonal, const REAL* upper, REAL* rhs, f64 shift_re, f64 shift_im, u64 systems,
+              u32 rows, f64* ratios, f64* forward, f64* state) {
+    solve<Complex>(lower, diagonal, upper, rhs, shift_re, shift_im, systems, rows, ratios, forward, state);
+}
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)
+inverse_real(const REAL* lower, REAL* diagonal, const REAL* upper, f64 shift_re, f64 shift_im, u64 systems, u32 rows, f64 nan,
+             f64* pivots, f64* errors, f64* state) {
+    inverse<Real>(lower, diagonal, upper, shift_re, shift_im, systems, rows, nan, pivots, errors, state);
+}
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 4)
+inverse_complex(const REAL* lower, REAL* diagonal, const REAL* upper, f64 shift_re, f64 shift_im, u64 systems, u32 rows, f64 nan,
+                f64* pivots, f64* errors, f64* state) {
+    inverse<Complex>(lower, diagonal, upper, shift_re, shift_im, systems, rows, nan, pivots, errors, state);
+}

@@ -230,7 +230,20 @@ def emulated() -> Iterator[Service]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("operation", CATALOGUE)
+CPU_ONLY = ("frontier", "hrp", "optimize")
+
+
+@pytest.mark.parametrize("operation", CPU_ONLY)
+def test_a_job_that_asks_for_the_gpu_is_refused_or_fails_where_its_operation_has_none(
+    emulated: Service, operation: str
+) -> None:
+    body = httpx.get(f"{emulated.url}/v1/operations/{operation}").json()["example"] | {"backend": "gpu"}
+    reply = httpx.post(f"{emulated.url}/v1/jobs", json=body, headers={"Prefer": "wait=55"}, timeout=60)
+    assert (reply.status_code, reply.json().get("status")) in ((422, 422), (200, "failed"))
+    assert f"{operation} has no GPU implementation" in reply.text
+
+
+@pytest.mark.parametrize("operation", [name for name in CATALOGUE if name not in CPU_ONLY])
 def test_a_job_that_asks_for_the_gpu_runs_there_and_says_so(
     service: Service, emulated: Service, operation: str
 ) -> None:

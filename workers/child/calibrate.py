@@ -104,16 +104,16 @@ def _growth(operation: Operation) -> Grow | None:
     """How calibration makes the operation's example larger; None where it takes nothing larger that is more work."""
     given = {name: np.asarray(one["data"], dtype=one["dtype"]) for name, one in operation.example.inputs.items()}
     params = operation.example.params
-    work = []
     for grow in _ways(params, {name: array.shape for name, array in given.items()}):
-        for factor in (1.0, float(STEP)):
+        work = []
+        for factor in (1.0, float(STEP), float(STEP) ** 2, float(STEP) ** 3):  # a small one may be all preparation
             changed, shapes = grow(factor)
             described = {name: replace(_info(array), shape=shapes[name]) for name, array in given.items()}
             try:
                 work.append(job_of(operation, operation.validate(changed, described), described).work)
             except InvalidRequest:
                 work.append(0.0)
-        if work[-1] > 1.5 * work[-2]:
+        if max(work) > 1.5 * work[0]:
             return grow
     return None
 
@@ -124,6 +124,7 @@ def _ways(params: dict[str, Any], shapes: dict[str, Shape]) -> Iterator[Grow]:
         yield lambda factor: (params, {name: _all(shape, factor ** (1 / ndim)) for name, shape in shapes.items()})
         yield lambda factor: (params, {name: _last(shape, factor) for name, shape in shapes.items()})
         yield lambda factor: (params, shapes | {first: _last(shapes[first], factor)})
+        yield lambda factor: (params, {name: (*_all(shape[:1], factor), *shape[1:]) for name, shape in shapes.items()})
     numbers = {name: value for name, value in params.items() if type(value) is int}
     for name in sorted(numbers, key=lambda name: -numbers[name]):
         yield partial(_multiplied, params, shapes, name)
