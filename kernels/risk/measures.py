@@ -422,5 +422,6 @@ def _contributions(weights: Array, marginal_var: Array, marginal_cvar: Array) ->
 def _sums(weights: Array, terms: Array) -> Array:
     """The sums of weights (portfolios, assets) times terms (portfolios, m, assets), (portfolios, m)."""
     sums = np.empty(terms.shape[:2])
+    weights, terms = (np.require(array, np.float64, ["C", "W"]) for array in (weights, terms))  # compiled once
     share(len(terms), lambda first, end: add_terms(weights, terms, first, end, sums), TOGETHER // terms[0].size + 1)
     return sums
