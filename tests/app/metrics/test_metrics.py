@@ -128,10 +128,10 @@ def everything_happened(api: Live, operations: Mapping[str, Operation]) -> None:
 def full(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a service after `everything_happened`."""
     with redis_of_its_own() as url, live(tmp_path_factory.mktemp("home"), url, EVERY) as api:
+        everything_happened(api, EVERY)
         budget = create(api.http, dataset="people")
         assert submit(api.http, release(budget["id"]), "one").status_code in (200, 202)
         assert submit(api.http, release(budget["id"], "5"), "two").status_code == 409
-        everything_happened(api, EVERY)
         api.app.state.services.metrics._ledger.ask(100.0)
         return text(api)
 
