@@ -152,11 +152,11 @@ def run(rules: dict[str, Any], prices: Array, signals: dict[str, Array], series:
     broker = Broker(rules, rules["capital"])
     equity, position, value = np.empty(bars), np.empty(bars), rules["capital"]
     edges = [block * bars // rules["blocks"] for block in range(rules["blocks"] + 1)]
-    known = np.flatnonzero(np.isfinite(prices).all(axis=0)).tolist()
-    blocks = [[bar for bar in known if begin <= bar < end] for begin, end in pairwise(edges)]
+    priced = np.flatnonzero(np.isfinite(prices).all(axis=0)).tolist()
+    blocks = [[bar for bar in priced if begin <= bar < end] for begin, end in pairwise(edges)]
     sold = {own[-1] for own in blocks if own} if rules["flat_at_edges"] else set[int]()
     if rules["last_bar"] == "sold":
-        sold |= set(known[-1:])
+        sold |= set(priced[-1:])
     wanted_before, held = 0.0, 0
     for bar in range(bars):
         opened, high, low, close = (float(price) for price in prices[:, bar])

@@ -458,14 +458,14 @@ def test_answers_beyond_float32_are_not_certified() -> None:
 def test_repetitions_tell_their_progress() -> None:
     one = without_rhs(with_small_pivot(1e-9))
     found = {name: np.stack([array] * 64) for name, array in one.items()}
-    told: list[float] = []
+    parts: list[float] = []
     threads = numba.get_num_threads()
     numba.set_num_threads(1)  # else the other thread may do all, which tells nothing
     try:
-        with telling(told.append):
+        with telling(parts.append):
             answer = inverse_diagonal(found)
     finally:
         numba.set_num_threads(threads)
     assert (answer["status"] == spec.REPEATED).all()
-    assert sum(0.5 < done < 1.0 for done in told) > 3
-    assert told[-1] == 1.0
+    assert sum(0.5 < done < 1.0 for done in parts) > 3
+    assert parts[-1] == 1.0
