@@ -366,6 +366,7 @@ VALUE_AT_RISK = Operation(
     sharding=_var_sharding,
     randomness="seed",
     variants=(
+        Example({"levels": [0.8], "components": True, "window": 1}, _SHOWN),
         Example({"method": "parametric", "components": True}, _SHOWN),
         Example(
             {"method": "monte_carlo", "scenarios": 1000, "distribution": "student_t", "degrees_of_freedom": 5.0}, _SHOWN
