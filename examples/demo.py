@@ -527,7 +527,7 @@ def draw(index: prices.Prices, bands: Result, rsi: Result, path: Path, days: int
 
 
 def _print_row(operation: str, subject: str, answer: str, backend: str, queue: str, compute: str) -> None:
-    print(f"{operation:<19} {subject:<41} {answer:<49} {backend:<8} {queue:>9} {compute:>9}", flush=True)
+    print(f"{operation:<28} {subject:<50} {answer:<54} {backend:<8} {queue:>9} {compute:>9}", flush=True)
 
 
 def _milliseconds(seconds: float | None) -> str:
