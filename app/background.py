@@ -37,12 +37,15 @@ KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file sto
 
 def loops(services: Services, gate: Gate) -> dict[str, Loop]:
     """Every background loop of the API by its name, the first one first."""
-    settings, store, jobs = services.settings, services.store, services.queue.jobs
+    settings, store, jobs, completions = services.settings, services.store, services.queue.jobs, services.completions
     table: dict[str, Loop] = {
         "sign": lambda: _sign_older(services.queue, store, settings),
         "watchdog": services.watchdog.watch,
         "admission": services.admission.look,
-        "listen": lambda: services.completions.listen(partial(_follow_up, services)),
+        "hear": completions.hear,
+        "read": completions.read,
+        "poll": completions.poll,
+        "follow": lambda: completions.follow_ends(partial(_follow_up, services)),
         "sweep": lambda: storage.sweep(store, jobs, settings.sweep_every),
         "storage": lambda: storage.keep_count(store),
         "charges": lambda: settlement.look(services),

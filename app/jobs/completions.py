@@ -212,17 +212,8 @@ class Completions:
             feed.fall_behind()
             raise
 
-    async def listen(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
-        """The tasks of the API's subscription to job events; they run for as long as the API. Each ended job is
-        passed to `follow_up`."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._hear())
-            tasks.create_task(self._read())
-            tasks.create_task(self._poll())
-            tasks.create_task(self._follow_up(follow_up))
-
-    async def _hear(self) -> None:
-        """The task of the API that receives job events from the Redis subscription, and reconnects after an error."""
+    async def hear(self) -> None:
+        """A loop of the API: receive job events from the Redis subscription, and reconnect after an error."""
         pause = 0.1
         while True:
             try:
@@ -306,8 +297,9 @@ class Completions:
             watch.record = record
             watch.woken.set()
 
-    async def _poll(self) -> None:
-        """Every `SAFETY_POLL` seconds, read each job that a request waits for, at most `AT_ONCE` in one step."""
+    async def poll(self) -> None:
+        """A loop of the API: every `SAFETY_POLL` seconds, read each job that a request waits for, at most `AT_ONCE` in
+        one step."""
         while True:
             waited = list(self._watches)
             steps = [waited[start : start + AT_ONCE] for start in range(0, len(waited), AT_ONCE)] or [[]]
@@ -317,8 +309,9 @@ class Completions:
                     if job_id in self._watches:
                         self._ask(job_id)
 
-    async def _read(self) -> None:
-        """Read the job records that requests ask for, and those of ended jobs whose event came without a record."""
+    async def read(self) -> None:
+        """A loop of the API: read the job records that requests ask for, and those of ended jobs whose event came
+        without a record."""
         while True:
             await self._any_to_read.wait()
             await asyncio.sleep(0)  # requests that were just woken go first
@@ -347,9 +340,9 @@ class Completions:
             if not (self._ended or self._readers):
                 self._any_to_read.clear()
 
-    async def _follow_up(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
-        """Call the API's `follow_up` for each ended job. It may wait for a disk or the ledger, but no request waits
-        for it."""
+    async def follow_ends(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
+        """A loop of the API: call `follow_up` for each ended job. It may wait for a disk or the ledger, but no request
+        waits for it."""
         while True:
             await self._any_over.wait()
             await asyncio.sleep(0)  # requests that were just woken go first

@@ -371,7 +371,10 @@ def _alarms(health: Health, document: Any) -> Iterator[str]:
     for worker in document["workers"]:
         faults = (worker["gpu"] or {}).get("faults")
         if worker["restarts"] or worker["last_fault"] or worker["failed_examples"] or faults:
-            yield f"{worker['name']} was restarted {worker['restarts']} times and counted {faults or 'no'} faults"
+            yield (
+                f"{worker['name']} was restarted {worker['restarts']} times, lately for {worker['last_fault']}, "
+                f"counted {faults or 'no'} faults of its device and failed {worker['failed_examples']}"
+            )
 
 
 def _print(

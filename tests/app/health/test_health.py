@@ -25,6 +25,7 @@ from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk_server.app import background
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.health import endpoints
+from warpdesk_server.app.jobs.completions import Completions
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.reports import (
     BreakerReport,
@@ -712,8 +713,9 @@ def redis_pid(api: Any) -> int:
     return pid
 
 
+@pytest.mark.parametrize(("where", "loop"), [(background, "_turn"), (Completions, "hear")])
 def test_the_api_stops_though_a_task_swallows_its_cancel(
-    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, where: Any, loop: str
 ) -> None:
     """As redis-py's task may at a new connection: 20 of 4,180 subscriptions that Redis refused did."""
 
@@ -722,6 +724,6 @@ def test_the_api_stops_though_a_task_swallows_its_cancel(
             await asyncio.sleep(3600)
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(background, "_turn", stubborn)
+    monkeypatch.setattr(where, loop, stubborn)
     with serve_api():
         pass  # `serve_api` waits for the API to end

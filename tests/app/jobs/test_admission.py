@@ -345,7 +345,7 @@ def apart(serve_api: Callable[..., Any]) -> Iterator[Live]:
     from tests.app.health.test_health import report
 
     with serve_api(long_seconds=5e-8) as api:
-        api.queue.report(report("one", "ready").model_copy(update={"takes": "both"}), ttl=60)
+        api.queue.report(report("one", "ready").model_copy(update={"takes": "both"}), ttl=600)
         wait_until(lambda: "long" in api.app.state.services.admission.served)
         yield api
 
@@ -378,7 +378,7 @@ def test_a_deadline_is_judged_by_the_jobs_of_the_same_kind(apart: Live, long: bo
     kind = "long" if long else "quick"
     assert re.fullmatch(
         f"2[0-9] {kind} jobs of the key wait before it, and its deadline would pass before it is computed, "
-        f"as {kind} jobs ended lately: that is (5|4.[0-9]+) seconds away",
+        f"as {kind} jobs ended lately: that is (5|[0-4].[0-9]+) seconds away",  # less what the request took until here
         same.json()["detail"],
     )
     assert 32 <= int(same.headers["Retry-After"]) <= 64
