@@ -85,17 +85,21 @@ def variants(operations: Iterable[Operation]) -> Iterator[Trial]:
 
 
 def choices(trial: Trial) -> dict[str, bool | str]:
-    """The words that tell a variant's parameters apart in the warm-up.
+    """The words and switches that tell a variant's parameters apart in the warm-up.
 
-    They choose code, where numbers are only computed with.
+    They choose code, where numbers are only computed with. A number that is not 0, where the documented example has 0
+    or none, is a switch that is on.
     """
-    documented_params = trial.operation.example.params
-    return {
-        name: value
-        for name, value in trial.example.params.items()
-        if documented_params.get(name) != value
-        and (isinstance(value, bool) or (isinstance(value, str) and value.isidentifier()))
-    }
+    fields = trial.operation.params.model_fields
+    found: dict[str, bool | str] = {}
+    for name, value in trial.example.params.items():
+        shown = trial.operation.example.params.get(name, fields[name].get_default())
+        if isinstance(value, bool) or (isinstance(value, str) and value.isidentifier()):
+            if shown != value:
+                found[name] = value
+        elif isinstance(value, int | float) and value and not shown:
+            found[name] = True
+    return found
 
 
 def _in_single_precision(operation: Operation, example: Example) -> Example | None:

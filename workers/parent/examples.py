@@ -50,8 +50,8 @@ class Examples:
             return True
         fields = self._operations[request.operation].params.model_fields
         for name, choice in failure.choices.items():
-            unsaid = fields[name].get_default() if name in fields else None
-            if request.params.get(name, unsaid) != choice:
+            value = request.params.get(name, fields[name].get_default() if name in fields else None)
+            if (bool(value) if isinstance(choice, bool) else value) != choice:
                 return False
         for name, dtype in failure.dtypes.items():
             if (own := request.attached.get(name)) is None:
