@@ -127,6 +127,7 @@ CASES: tuple[Case, ...] = (
         },
         90,
         dtype="float32",
+        small=False,
     ),
     _sweep(
         "sets in any order",
