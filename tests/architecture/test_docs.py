@@ -11,6 +11,7 @@ FOLDERS = ("app", "benchmarks", "clients", "deploy", "docs", "examples", "kernel
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")) if "licenses" not in page.parts),
+    *sorted((ROOT / "examples").glob("*.ipynb")),
 ]
 
 # Pages that only name files of this repository, not of a machine or of an image.
