@@ -16,7 +16,7 @@ from scipy.stats import kurtosis, norm, skew
 
 from tests.conftest import ROOT, Service, wait_until_ready
 
-pytestmark = pytest.mark.timeout(300)  # seconds; a first start compiles every operation
+pytestmark = pytest.mark.timeout(500)  # seconds; a first start compiles every operation
 
 NOTEBOOK = ROOT / "examples" / "desk.ipynb"
 YEAR = 252
