@@ -232,8 +232,10 @@ def _check_var(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
         raise refuse("/inputs/mean", "the mean of returns is measured; give one with a covariance alone")
     if assets > MOST_ASSETS:
         raise refuse("/inputs/weights", f"{assets:,} assets, the most are {MOST_ASSETS:,}")
-    shapes = {"returns": (*(returns.shape[:1] if returns else ()), assets), "covariance": (assets, assets)}
-    shapes |= {"mean": (assets,), "probabilities": returns.shape[:1] if returns else ()}
+    turned = returns is not None and returns.shape[0] == assets  # a row for each asset, as other operations take it
+    scenarios = returns.shape[-1 if turned else 0] if returns else 0
+    shapes: dict[str, tuple[int, ...]] = {"returns": (scenarios, assets), "covariance": (assets, assets)}
+    shapes |= {"mean": (assets,), "probabilities": (scenarios,)}
     for name, shape in shapes.items():
         if name in inputs and inputs[name].shape != shape:
             raise refuse(

@@ -449,6 +449,8 @@ RETURNS = ("float64", (100, 3))
          "/inputs/returns", "parametric cornish_fisher needs 4 scenarios, got 3"),
         ({}, {"returns": ("float64", (100, 4))}, "/inputs/returns",
          "shape [100, 4], and weights has 3 assets: it should be [100, 3]"),
+        ({}, {"returns": ("float64", (3, 100))}, "/inputs/returns",
+         "shape [3, 100], and weights has 3 assets: it should be [100, 3]"),
         ({"method": "parametric"}, {"covariance": ("float64", (3, 2))}, "/inputs/covariance", "it should be [3, 3]"),
         ({}, {"returns": RETURNS, "mean": ("float64", (3,))}, "/inputs/mean", "the mean of returns is measured"),
         ({}, {"returns": RETURNS, "probabilities": ("float64", (99,))}, "/inputs/probabilities",
