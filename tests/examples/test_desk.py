@@ -35,7 +35,7 @@ def notebook(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iter
     variables = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     variables |= {"WARPDESK_URL": service.url, "JUPYTER_RUNTIME_DIR": str(folder), "IPYTHONDIR": str(folder)}
     path = {"metadata": {"path": NOTEBOOK.parent}}
-    client = NotebookClient(run, timeout=240, record_timing=False, coalesce_streams=True, resources=path)
+    client = NotebookClient(run, timeout=None, record_timing=False, coalesce_streams=True, resources=path)
     client.execute(env=variables)
     run.cells.pop()
     if os.environ.get("DESK_SAVE") == "1":
