@@ -17,6 +17,7 @@ from typing import Any
 from warpdesk_server.benchmarks import (
     backtest,
     bars,
+    basket_options,
     cross_section,
     declared,
     dp_noise,
@@ -49,6 +50,7 @@ _ALL: tuple[Case, ...] = (
     *indicators.CASES,
     *declared.CASES,
     *bars.CASES,
+    *basket_options.CASES,
     *cross_section.CASES,
     *portfolio.CASES,
     *backtest.CASES,

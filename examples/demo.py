@@ -140,6 +140,7 @@ def jobs() -> list[Work]:
             },
             lambda result: f"price {result['price']:,.3f} ± {result['standard_error']:.3f}",
         ),
+        _basket(symbols, returns),
         *_risk(symbols, np.expm1(returns)),
         Work(
             "dp_noise",
@@ -250,6 +251,28 @@ def _options(last: float, volatility: float) -> list[Work]:
             lambda result: f"volatility {result['volatility'][0]:.1%}",
         ),
     ]
+
+
+def _basket(symbols: tuple[str, ...], returns: Array) -> Work:
+    """A put on the worst of three stocks, from 100 each, that may be exercised each month of a year."""
+    three = returns[:3, -YEAR:]
+    return Work(
+        "basket_option",
+        f"American put on the worst of {', '.join(symbols[:3])}",
+        {
+            "payoff": "worst_of",
+            "option": "put",
+            "exercise": "american",
+            "strike": 100.0,
+            "rate": 0.025,
+            "maturity": 1.0,
+            "steps": 12,
+            "spot": np.full(3, 100.0),
+            "volatility": three.std(axis=1, ddof=1) * np.sqrt(YEAR),
+            "correlation": np.corrcoef(three),
+        },
+        lambda result: f"price {result['price']:,.2f} ± {result['standard_error']:.2f}",
+    )
 
 
 def _level(close: Array, realised: float) -> list[Work]:

@@ -2,6 +2,7 @@
 
 from warpdesk_server.kernels.backtest.spec import OPERATIONS as BACKTEST
 from warpdesk_server.kernels.bars.spec import OPERATION as BARS
+from warpdesk_server.kernels.basket_options.spec import OPERATION as BASKET_OPTION
 from warpdesk_server.kernels.cross_section.spec import OPERATIONS as CROSS_SECTION
 from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
 from warpdesk_server.kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE
@@ -33,6 +34,7 @@ _ALL: tuple[Operation, ...] = (
     *SEQUENTIAL,
     *BACKTEST,
     MONTE_CARLO,
+    BASKET_OPTION,
     *RISK,
     DP_NOISE,
     SECURE_AGGREGATION,

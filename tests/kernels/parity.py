@@ -40,7 +40,9 @@ class Case:
 
     def in_float32(self) -> bool:
         """Whether an input is of float32, or the operation draws its normals in float32."""
-        return self.operation == "monte_carlo" or any(array.dtype == np.float32 for array in self.inputs().values())
+        return self.operation in ("monte_carlo", "basket_option") or any(
+            array.dtype == np.float32 for array in self.inputs().values()
+        )
 
     def run(self, device: Device | None = None) -> Answer:
         """The answer of the CPU, or of a device."""

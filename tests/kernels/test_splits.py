@@ -19,6 +19,7 @@ import pytest
 from tests.kernels.backtest.cases import CROSS
 from tests.kernels.backtest.cases import market as candles
 from tests.kernels.bars.cases import smaller
+from tests.kernels.basket_options.cases import inputs as basket
 from tests.kernels.cross_section.cases import market
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.portfolio.cases import matrices
@@ -41,6 +42,7 @@ Random = np.random.Generator
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "warpdesk_server.kernels.backtest": ("CHUNK", (500, 800, 1_200)),
     "warpdesk_server.kernels.bars": ("CHUNK", (1, 300, 1_000)),
+    "warpdesk_server.kernels.basket_options": ("CHUNK", (256, 512)),
     "warpdesk_server.kernels.cross_section": ("CHUNK", (200, 600, 1_500)),
     "warpdesk_server.kernels.dp_noise": ("CHUNK", (16, 64)),
     "warpdesk_server.kernels.federated_average": ("CHUNK", (16, 64)),
@@ -94,6 +96,14 @@ def _monte_carlo(random: Random) -> dict[str, Any]:
     barrier = {"barrier": 120.0} if payoff.startswith("barrier") else {}
     size = {"steps": int(random.integers(1, 5)), "paths": int(random.integers(300, 2_000))}
     return {"payoff": payoff, "option": "call", **market, **barrier, **size, "seed": int(random.integers(1 << 60))}
+
+
+def _basket_option(random: Random) -> dict[str, Any]:
+    market = {"option": "call", "strike": 100.0, "rate": 0.05, "maturity": 0.75}
+    given = {"payoff": str(random.choice(["weighted_sum", "best_of"])), **market, **basket(int(random.integers(1, 4)))}
+    if random.random() < 0.7:
+        given |= {"exercise": "american", "steps": 3, "policy_paths": int(random.integers(100, 600))}
+    return {**given, "paths": int(random.integers(700, 2_000)), "seed": int(random.integers(1 << 60))}
 
 
 def _dp_noise(random: Random) -> dict[str, Any]:
@@ -323,6 +333,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "backtest": _backtest,
     "overfitting": _overfitting,
     "monte_carlo": _monte_carlo,
+    "basket_option": _basket_option,
     "value_at_risk": _value_at_risk,
     "var_backtest": lambda random: forecasts(int(random.integers(4, 30)), int(random.integers(20, 90))),
     "performance": lambda random: series(

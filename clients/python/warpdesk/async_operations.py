@@ -27,6 +27,7 @@ from warpdesk.operations import (
     BacktestSweepResult,
     BalanceOfPowerResult,
     BarsResult,
+    BasketOptionResult,
     BlackScholesResult,
     BollingerResult,
     BreakoutResult,
@@ -2236,6 +2237,49 @@ class AsyncOperations(ABC):
             quantiles=quantiles,
         )
         return typed(MonteCarloResult, await self.run("monte_carlo", params=fields, **options))
+
+    async def basket_option(
+        self,
+        spot: Numbers,
+        volatility: Numbers,
+        *,
+        correlation: Numbers | None = None,
+        dividend: Numbers | None = None,
+        weights: Numbers | None = None,
+        payoff: Literal["weighted_sum", "best_of", "worst_of"],
+        option: Literal["call", "put"],
+        exercise: Literal["european", "american"] = "european",
+        strike: float,
+        rate: float = 0.0,
+        maturity: float,
+        steps: int | None = None,
+        paths: int = 100000,
+        policy_paths: int | None = None,
+        control_variate: bool = True,
+        confidence: float = 0.95,
+        **options: Unpack[RunOptions],
+    ) -> BasketOptionResult:
+        """Price of a European or American option on the sum, best or worst of several assets, by simulated prices
+        Arguments are those of `Client.basket_option`."""
+        fields = given(
+            spot=spot,
+            volatility=volatility,
+            correlation=correlation,
+            dividend=dividend,
+            weights=weights,
+            payoff=payoff,
+            option=option,
+            exercise=exercise,
+            strike=strike,
+            rate=rate,
+            maturity=maturity,
+            steps=steps,
+            paths=paths,
+            policy_paths=policy_paths,
+            control_variate=control_variate,
+            confidence=confidence,
+        )
+        return typed(BasketOptionResult, await self.run("basket_option", params=fields, **options))
 
     async def value_at_risk(
         self,

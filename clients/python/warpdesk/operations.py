@@ -847,6 +847,21 @@ class MonteCarloResult(Result):
     steps: Any
 
 
+class BasketOptionResult(Result):
+    """The result of `basket_option`."""
+
+    price: Any
+    standard_error: Any
+    confidence_interval: Any
+    confidence: Any
+    control_variate: Any
+    american: Any
+    paths: Any
+    paying_paths: Any
+    deciding_paths: Any
+    warnings: Any
+
+
 class ValueAtRiskResult(Result):
     """The result of `value_at_risk`."""
 
@@ -4733,6 +4748,89 @@ class Operations(ABC):
             quantiles=quantiles,
         )
         return typed(MonteCarloResult, self.run("monte_carlo", params=fields, **options))
+
+    def basket_option(
+        self,
+        spot: Numbers,
+        volatility: Numbers,
+        *,
+        correlation: Numbers | None = None,
+        dividend: Numbers | None = None,
+        weights: Numbers | None = None,
+        payoff: Literal["weighted_sum", "best_of", "worst_of"],
+        option: Literal["call", "put"],
+        exercise: Literal["european", "american"] = "european",
+        strike: float,
+        rate: float = 0.0,
+        maturity: float,
+        steps: int | None = None,
+        paths: int = 100000,
+        policy_paths: int | None = None,
+        control_variate: bool = True,
+        confidence: float = 0.95,
+        **options: Unpack[RunOptions],
+    ) -> BasketOptionResult:
+        """Price of a European or American option on the sum, best or worst of several assets, by simulated prices
+
+        Args:
+            spot: price of each asset today, shape (assets)
+            volatility: of each asset, per square root of a year, shape (assets), or (1) for all
+            correlation: of the log prices, shape (assets, assets): symmetric, with 1 on the diagonal, positive
+                definite; may be left out for one asset
+            dividend: yield of each asset, continuously compounded, shape (assets), or (1) for all; 0 if left out
+            weights: factor of each price, shape (assets). If left out: 1 / assets for weighted_sum, else 1. Below 0:
+                for a spread
+            payoff: the value that is compared with the strike: the sum, the greatest or the least of weight * price
+            option: call pays value - strike, put strike - value, never below 0
+            exercise: european: at maturity. american: today, or on one of `steps` equally spaced dates (Bermudan)
+            strike: 1e-09 to 1,000,000,000,000.0
+            rate: risk-free rate, continuously compounded; -10 to 10
+            maturity: years until expiry; 1e-09 to 1,000
+            steps: american: dates of exercise until expiry, which is the last; 50
+            paths: paths that the option is valued on; 2 to 100,000,000
+            policy_paths: american: further paths, which the policy of exercise is fitted on; 100,000
+            control_variate: european weighted_sum, weights of one sign: correct by the geometric average, whose price
+                is known exactly
+            confidence: level of the confidence interval; 0.5 to 0.999999
+
+        Returns:
+            price: estimated present value; american: of the fitted policy on paths it has not seen
+            standard_error: standard deviation of that estimate; 0 where all paths paid the same, no evidence where that
+                was nothing
+            confidence_interval: [low, high]: price -+ the normal quantile times the standard error
+            confidence: level of the interval
+            control_variate: {name, closed_form, beta, beta_estimated, paying_paths, expected_paying_paths, plain_price,
+                plain_standard_error, variance_reduction} where one was used, else null
+            american: {policy_paths, basis, in_sample_price, in_sample_standard_error, payment_today, exercise_today,
+                probability, dates}; null for european. in_sample_price is that on the policy's own paths;
+                exercise_today whether payment_today is at least what waiting is worth; probability the share of paths
+                that are exercised. dates has {time, probability, in_the_money} of each: years, the share of paths
+                exercised on it, and how many of the policy's paths were in the money
+            paths: paths that the option is valued on
+            paying_paths: paths whose payment was positive
+            deciding_paths: paths over squared skewness of the payments (with a control, less the control). Below 50 the
+                standard error is not to be trusted
+            warnings: sentences: why the price or its error is not to be trusted; empty if it is
+        """
+        fields = given(
+            spot=spot,
+            volatility=volatility,
+            correlation=correlation,
+            dividend=dividend,
+            weights=weights,
+            payoff=payoff,
+            option=option,
+            exercise=exercise,
+            strike=strike,
+            rate=rate,
+            maturity=maturity,
+            steps=steps,
+            paths=paths,
+            policy_paths=policy_paths,
+            control_variate=control_variate,
+            confidence=confidence,
+        )
+        return typed(BasketOptionResult, self.run("basket_option", params=fields, **options))
 
     def value_at_risk(
         self,

@@ -27,6 +27,7 @@ from warpdesk_server.workers.child import warmup
 FAMILIES = (
     "backtest",
     "bars",
+    "basket_options",
     "cross_section",
     "dp_noise",
     "federated_average",

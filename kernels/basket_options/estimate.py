@@ -1,0 +1,152 @@
+"""The estimate of a basket option's price and error, from sums over paths and counts of dates of exercise."""
+
+from math import sqrt
+from typing import Any
+
+from numpy.typing import NDArray
+
+from warpdesk_server.kernels.basket_options.plan import Tables, Terms, payment_today
+from warpdesk_server.kernels.basket_options.policy import Policy
+from warpdesk_server.kernels.basket_options.spec import BasketOption
+from warpdesk_server.kernels.device.reduce import pairwise_sum
+from warpdesk_server.kernels.monte_carlo import reliability
+from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
+from warpdesk_server.kernels.monte_carlo.estimate import BETA_NEEDS, NOISE
+from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
+
+Array = NDArray[Any]
+
+BASIS = {
+    4: "1, t, t^2, t^3 of the payment t",
+    7: "1, t, t^2, t^3 of the payment t; u, u^2, t u of a price u",
+    10: "1, t, t^2, t^3 of the payment t; u, u^2, t u, v, v^2, u v of two prices u, v",
+}
+FITTED = 4.0  # standard errors by which the price on the policy's own paths may exceed that on others
+
+
+def estimate(
+    params: BasketOption, job: Terms, tables: Tables, sums: Array, counts: Array, policy: Policy | None
+) -> dict[str, Any]:
+    """The outputs of basket_option from the sums of chunks (spec.SUMS), the counts of dates and the policy."""
+    n = float(params.paths)
+    x, y, xx, xy, yy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
+    variance = _variance(x, xx, n)
+    price, control = x / n, None
+    if job.controlled:
+        price, variance, control = _controlled(job, n, (x, y, xx, xy, yy), int(control_paid))
+    total, squares = x - job.weight * y, xx - 2.0 * job.weight * xy + job.weight * yy
+    deciding = reliability.deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
+    warnings = _warnings(params, job, variance, int(paid), deciding)
+    price, error = price * job.scale, sqrt(variance / n) * job.scale
+    american = None
+    if policy is not None:
+        american, fitted = _american(params, job, tables, counts, policy, price, error)
+        warnings += fitted
+        if american["exercise_today"]:
+            price, error, warnings = american["payment_today"], 0.0, []
+    reach = normal_quantile(0.5 + 0.5 * params.confidence) * error
+    return {
+        "price": price,
+        "standard_error": error,
+        "confidence_interval": [price - reach, price + reach],
+        "confidence": params.confidence,
+        "control_variate": control,
+        "american": american,
+        "paths": params.paths,
+        "paying_paths": int(paid),
+        "deciding_paths": deciding,
+        "warnings": warnings,
+    }
+
+
+def _variance(total: float, squares: float, n: float) -> float:
+    """The unbiased sample variance of the payments; 0 if it may be only rounding."""
+    spread = squares - total * total / n
+    return spread / (n - 1.0) if spread > NOISE * squares else 0.0
+
+
+def _controlled(
+    job: Terms, n: float, sums: tuple[float, ...], control_paid: int
+) -> tuple[float, float, dict[str, Any]]:
+    """The price and variance with the control, and what is told of it.
+
+    The slope is estimated where the control is expected to pay on enough paths (monte_carlo.estimate), else 1.
+    """
+    x, y, xx, xy, yy = sums
+    plain, spread = _variance(x, xx, n), _variance(y, yy, n)
+    covariance = (xy - x * y / n) / (n - 1.0) if plain > 0.0 and spread > 0.0 else 0.0
+    expected = n * job.control_pays
+    estimated = expected >= BETA_NEEDS and spread > 0.0
+    if estimated:
+        beta = covariance / spread
+        variance = (plain - beta * covariance) * ((n - 1.0) / (n - 2.0))
+    else:
+        beta = 1.0
+        variance = plain - 2.0 * covariance + spread
+    variance = variance if variance * n > NOISE * xx else 0.0
+    return (
+        x / n - beta * (y / n),
+        variance,
+        {
+            "name": "geometric_average",
+            "closed_form": job.control * job.scale,
+            "beta": beta,
+            "beta_estimated": estimated,
+            "paying_paths": control_paid,
+            "expected_paying_paths": expected,
+            "plain_price": x / n * job.scale,
+            "plain_standard_error": sqrt(plain / n) * job.scale,
+            "variance_reduction": plain / variance if variance > 0.0 else None,
+        },
+    )
+
+
+def _american(
+    params: BasketOption, job: Terms, tables: Tables, counts: Array, policy: Policy, price: float, error: float
+) -> tuple[dict[str, Any], list[str]]:
+    """What is told of early exercise, and the warning of a policy that fits its own paths better than others."""
+    n = float(params.fitted)
+    x, _, xx = (float(value) for value in pairwise_sum(policy.sums)[:3])
+    fitted, fitted_error = x / n * job.scale, sqrt(_variance(x, xx, n) / n) * job.scale
+    today = payment_today(job, tables)
+    h = params.maturity / job.dates
+    facts = {
+        "policy_paths": params.fitted,
+        "basis": BASIS[job.functions],
+        "in_sample_price": fitted,
+        "in_sample_standard_error": fitted_error,
+        "payment_today": today,
+        "exercise_today": today > 0.0 and today >= price,
+        "probability": int(counts[1:].sum()) / params.paths,
+        "dates": [
+            {
+                "time": k * h,
+                "probability": int(counts[k]) / params.paths,
+                "in_the_money": policy.in_the_money[k - 1] if k < job.dates else None,
+            }
+            for k in range(1, job.dates + 1)
+        ],
+    }
+    spread = sqrt(error * error + fitted_error * fitted_error)
+    if spread == 0.0 or fitted - price <= FITTED * spread:
+        return facts, []
+    return facts, [
+        f"On its own {params.fitted:,} paths the policy is worth {fitted:.6g}, on others {price:.6g}: it fits their "
+        "noise. Take more policy_paths"
+    ]
+
+
+def _warnings(params: BasketOption, job: Terms, variance: float, paying: int, deciding: int) -> list[str]:
+    """The warnings of monte_carlo, for a European option on the asset whose price spreads most."""
+    alike = MonteCarloParams(
+        payoff="european",
+        option=params.option,
+        spot=1.0,
+        strike=1.0,
+        volatility=job.spread,
+        maturity=1.0,
+        paths=params.paths,
+    )
+    if variance == 0.0 and job.controlled and job.assets == 1:
+        return []  # the control is the option itself
+    return reliability.warnings(alike, variance, paying, deciding, knocked_at_start=False)
