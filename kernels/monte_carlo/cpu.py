@@ -1,6 +1,7 @@
 """The Monte Carlo simulation of option paths on all cores of the CPU, by blocks of 256 paths in the first cache."""
 
 import threading
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,26 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels import progress
 from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
-from warpdesk_server.kernels.device.elementary import exp64
+from warpdesk_server.kernels.device.elementary import exp64, minus_two_log
 from warpdesk_server.kernels.device.fused import fused
 from warpdesk_server.kernels.device.normal import box_muller
 from warpdesk_server.kernels.device.philox import philox4x32
 from warpdesk_server.kernels.device.reduce import BLOCK, sums_of_runs, tree_sum
+from warpdesk_server.kernels.device.uniform import uniform
 from warpdesk_server.kernels.monte_carlo import spec
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
 from warpdesk_server.kernels.monte_carlo.plan import (
     ASIAN_ARITHMETIC,
     ASIAN_GEOMETRIC,
+    ASSET_OR_NOTHING,
+    BARRIER_CONTINUOUS,
     BARRIER_DISCRETE,
+    CASH_OR_NOTHING,
     EUROPEAN,
+    FLOATING_STRIKE,
+    KNOCK_IN,
+    LOOKBACK_CONTINUOUS,
+    LOOKBACK_DISCRETE,
     hit_discounts,
     key,
     terms,
@@ -31,7 +40,7 @@ from warpdesk_server.kernels.sharding import Shard
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
-ZERO = np.uint64(0)
+ZERO, ONE = np.uint64(0), np.uint64(1)
 BLOCKS_PER_TASK = 4
 
 
@@ -82,21 +91,23 @@ def _simulate(
 
 @njit(cache=True, nogil=True)
 def _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, counts):  # type: ignore[no-untyped-def]
-    state = np.empty((8, BLOCK))
+    state = np.empty((9, BLOCK))
     words = np.empty((4, BLOCK), dtype=np.uint32)
-    normals = np.empty((4, BLOCK), dtype=np.float32)
+    normals, squares = np.empty((4, BLOCK), dtype=np.float32), np.empty((4, BLOCK), dtype=np.float32)
     for block in range(begin, end):
         path = first + block * BLOCK
-        _walk(job, discounts, np.uint64(path), k0, k1, words, normals, state)
+        _walk(job, discounts, np.uint64(path), k0, k1, words, normals, squares, state)
         live = min(BLOCK, job.paths - path)
         _settle(job, live, state, partials[block])
         _count(job, live, state[0], counts)
 
 
 @inner
-def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[no-untyped-def]
+def _walk(job, discounts, path, k0, k1, words, normals, squares, state):  # type: ignore[no-untyped-def]
     """Simulate an option's BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
-    w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
+    w, sum_w, sum_s, alive, distance, hit, lowest = (
+        state[0], state[1], state[2], state[3], state[4], state[5], state[8],
+    )  # fmt: skip
     start = job.side * job.barrier
     for i in range(BLOCK):
         w[i] = 0.0
@@ -105,10 +116,13 @@ def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[
         alive[i] = 1.0 if start > 0.0 else 0.0
         distance[i] = start
         hit[i] = 0.0 if start > 0.0 else discounts[0]
+        lowest[i] = 0.0
     for step in range(job.steps):
         lane = step % 4
         if lane == 0:
             _draw(path, np.uint64(step // 4), k0, k1, words, normals)
+            if job.kind == LOOKBACK_CONTINUOUS:
+                _draw_squares(path, np.uint64(step // 4), k0, k1, words, squares)
         k = np.float64(step + 1)
         if job.kind == EUROPEAN:
             _add(normals[lane], w)
@@ -120,25 +134,43 @@ def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[
             level = job.barrier - job.barrier_drift * k
             if job.kind == BARRIER_DISCRETE:
                 _watch_dates(normals[lane], level, job.side, job.barrier_noise, discounts[step + 1], w, alive, hit)
-            else:
+            elif job.kind == BARRIER_CONTINUOUS:
                 _watch_always(normals[lane], level, job.side, discounts[step + 1], w, alive, distance, hit)
+            elif job.kind == LOOKBACK_DISCRETE:
+                _reach_on_dates(normals[lane], level, job.side, job.barrier_noise, w, lowest)
+            else:
+                _reach_at_all_times(normals[lane], squares[lane], level, job.side, w, distance, lowest)
 
 
 @njit(cache=True)
 def _draw(path, step_block, k0, k1, words, normals):  # type: ignore[no-untyped-def]
     """Draw four normals for each of BLOCK simulated paths; the counter is (path low, path high, step block, 0)."""
-    for i in range(BLOCK):
-        p = np.uint64(path + np.uint64(i))
-        a, b, c, d = philox4x32(p & LOW, p >> HALF, step_block, ZERO, k0, k1)
-        words[0, i] = a
-        words[1, i] = b
-        words[2, i] = c
-        words[3, i] = d
+    _draw_words(path, step_block, ZERO, k0, k1, words)
     for pair in range(2):
         for i in range(BLOCK):
             z0, z1 = box_muller(words[2 * pair, i], words[2 * pair + 1, i])
             normals[2 * pair, i] = z0
             normals[2 * pair + 1, i] = z1
+
+
+@inner
+def _draw_squares(path, step_block, k0, k1, words, squares):  # type: ignore[no-untyped-def]
+    """Draw -2 ln U of four uniform numbers for each of BLOCK simulated paths; the counter's last word is 1."""
+    _draw_words(path, step_block, ONE, k0, k1, words)
+    for lane in range(4):
+        for i in range(BLOCK):
+            squares[lane, i] = minus_two_log(uniform(words[lane, i]))
+
+
+@inner
+def _draw_words(path, step_block, stream, k0, k1, words):  # type: ignore[no-untyped-def]
+    for i in range(BLOCK):
+        p = np.uint64(path + np.uint64(i))
+        a, b, c, d = philox4x32(p & LOW, p >> HALF, step_block, stream, k0, k1)
+        words[0, i] = a
+        words[1, i] = b
+        words[2, i] = c
+        words[3, i] = d
 
 
 @inner
@@ -190,14 +222,36 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
 
 
 @inner
+def _reach_on_dates(z, level, side, noise, w, lowest):  # type: ignore[no-untyped-def]
+    """Note the least distance of each path from the extreme price so far, below 0 where the path goes beyond it."""
+    for i in range(BLOCK):
+        w[i] += np.float64(z[i])
+        d = side * (level - noise * w[i])
+        lowest[i] = d if d < lowest[i] else lowest[i]
+
+
+@inner
+def _reach_at_all_times(z, square, level, side, w, distance, lowest):  # type: ignore[no-untyped-def]
+    """The same at all times: the minimum of the Brownian bridge from d0 to d1 of variance 1 is at most
+    (d0 + d1 - sqrt((d1 - d0)^2 - 2 ln U)) / 2 with probability U (Beaglehole, Dybvig and Zhou 1997)."""
+    for i in range(BLOCK):
+        w[i] += np.float64(z[i])
+        d = side * (level - w[i])
+        gap = d - distance[i]
+        low = 0.5 * ((d + distance[i]) - sqrt(fused(gap, gap, np.float64(square[i]))))
+        lowest[i] = low if low < lowest[i] else lowest[i]
+        distance[i] = d
+
+
+@inner
 def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
     """Write the sums of payoffs listed in spec.SUMS over the first `live` paths of a block.
 
     x is the discounted payoff minus `shift`, y the discounted control minus its expectation.
     """
-    w, sum_w, sum_s, alive, hit = state[0], state[1], state[2], state[3], state[5]
+    w, sum_w, sum_s, alive, hit, lowest = state[0], state[1], state[2], state[3], state[5], state[8]
     x, y = state[6], state[7]
-    _pay(job, w, sum_w, sum_s, alive, hit, x, y)
+    _pay(job, w, sum_w, sum_s, alive, hit, lowest, x, y)
     paid = 0
     control_paid = 0
     for i in range(live):
@@ -239,11 +293,12 @@ def _positive_part(x):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def]
+def _pay(job, w, sum_w, sum_s, alive, hit, lowest, x, y):  # type: ignore[no-untyped-def]
     """Write each path's discounted payoff to x and, for the arithmetic Asian, that of its control to y."""
     fixings = np.float64(job.fixings)
     steps = np.float64(job.steps)
     ladder = np.float64(job.steps * (job.steps + 1) // 2)  # 1 + 2 + .. + steps
+    scale = job.diffusion if job.diffusion > 0.0 else 1.0
     for i in range(BLOCK):
         y[i] = 0.0
         if job.kind == ASIAN_ARITHMETIC or job.kind == ASIAN_GEOMETRIC:
@@ -257,13 +312,24 @@ def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def
                 y[i] = control
         else:
             last = job.spot * exp64(job.drift * steps + job.diffusion * w[i])
-            vanilla = job.discount * _positive_part(job.sign * (last - job.strike))
-            if job.kind == EUROPEAN:
-                x[i] = vanilla
-            elif job.knock_in:
-                x[i] = (1.0 - alive[i]) * vanilla + job.discount * job.rebate * alive[i]
+            price, strike = last, job.strike
+            if job.kind == LOOKBACK_DISCRETE or job.kind == LOOKBACK_CONTINUOUS:
+                price = job.spot * exp64(scale * (job.barrier - job.side * lowest[i]))
+                if job.form == FLOATING_STRIKE:
+                    price, strike = last, price
+            inside = job.sign * (price - strike)
+            vanilla = job.discount * _positive_part(inside)
+            if job.kind == BARRIER_DISCRETE or job.kind == BARRIER_CONTINUOUS:
+                if job.form == KNOCK_IN:
+                    x[i] = (1.0 - alive[i]) * vanilla + job.discount * job.cash * alive[i]
+                else:
+                    x[i] = alive[i] * vanilla + job.cash * hit[i]
+            elif job.kind == EUROPEAN and job.form == CASH_OR_NOTHING:
+                x[i] = job.discount * job.cash if inside > 0.0 else 0.0
+            elif job.kind == EUROPEAN and job.form == ASSET_OR_NOTHING:
+                x[i] = job.discount * last if inside > 0.0 else 0.0
             else:
-                x[i] = alive[i] * vanilla + job.rebate * hit[i]
+                x[i] = vanilla
 
 
 @inner

@@ -44,8 +44,8 @@ def simulate(
         *(np.float64(number) for number in (job.drift, job.diffusion, job.spot, job.strike, job.sign, job.discount)),
         *(np.float64(number) for number in (job.shift, job.control, job.weight, job.unit, job.bins_per_unit)),
         *(np.float64(number) for number in (job.side, job.barrier, job.barrier_noise)),
-        np.int32(job.knock_in),
-        np.float64(job.rebate),
+        np.int32(job.form),
+        np.float64(job.cash),
         np.int32(tame(job)),
     )
     tables = lines(job), hit_discounts(params)

@@ -1,17 +1,19 @@
 // Geometric Brownian motion and what one option pays on it. Twin of cpu.py; plan.py defines every scalar.
-// Compiled once per KIND: 0 European, 1 arithmetic Asian, 2 geometric Asian, 3 barrier on dates, 4 barrier at all times.
+// Compiled once per KIND: 0 European or digital, 1 arithmetic Asian, 2 geometric Asian, 3 barrier on dates, 4 barrier at all
+// times, 5 lookback on dates, 6 lookback at all times.
 //
 // Mathematics. With W_k the float64 sum of the first k float32 normals of a path,
 //     S_k = spot exp(drift k + diffusion W_k).
 // Normals 4j .. 4j+3 of a path come from one call of Philox4x32-10 with counter (path low, path high, j, 0).
 // x is the discounted payoff less `shift`; for the arithmetic Asian, y is the discounted geometric Asian payoff less its
 // expectation `control`. Barriers at all times: between distances d0, d1 > 0 from the level, in units of the step's
-// standard deviation, the Brownian bridge misses the level with probability 1 - exp(-2 d0 d1).
+// standard deviation, the Brownian bridge misses the level with probability 1 - exp(-2 d0 d1). Lookbacks at all times: the
+// bridge's least distance is (d0 + d1 - sqrt((d1 - d0)^2 - 2 ln U)) / 2, with U from the counter (.., .., j, 1).
 //
 // Memory. partials[block][8]: sums over the block's paths of x, x^2, y, y^2, x y, how many had a positive payoff and a
 // positive control (whole numbers to 256 are exact), and ((x - weight y) unit)^3, each by tree_sums.
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
-// lines[steps], KIND 1: drift k; KIND 3, 4: barrier - barrier_drift k; hit_discounts[steps + 1], KIND 3, 4: all threads
+// lines[steps], KIND 1: drift k; KIND 3 to 6: barrier - barrier_drift k; hit_discounts[steps + 1], KIND 3, 4: all threads
 // read the same number at once.
 //
 // Launch: one path per thread, 256 threads, one block per 256 paths from `first` (a multiple of 256), as many as there
@@ -20,8 +22,8 @@
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
 // logarithm, square root, sine and cosine (about 28 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
-// (2), 34 (1: 29 are an exponential), 8 (3) or 41 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 104
-// instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 64 / 256.
+// (2), 34 (1: 29 are an exponential), 8 (3), 41 (4), 5 (5) or 10 and a square root (6, besides another quarter of Philox
+// and a logarithm). In the machine code for sm_90 that is 47, 86, 50, 61 and 104 instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 64 / 256.
 // Bound by arithmetic: a multiprocessor issues 128 instructions of threads a clock, of them 64 in float64, so 2^20 paths of
 // 252 steps of KIND 1 take at least 0.74 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.40 ms.
 // Not yet measured on a GPU.
@@ -37,8 +39,16 @@ const bool ARITHMETIC = KIND == 1;
 const bool GEOMETRIC = KIND == 2;
 const bool ON_DATES = KIND == 3;
 const bool AT_ALL_TIMES = KIND == 4;
+const bool REACH_ON_DATES = KIND == 5;
+const bool REACH_AT_ALL_TIMES = KIND == 6;
 const bool ASIAN = ARITHMETIC || GEOMETRIC;
 const bool BARRIER = ON_DATES || AT_ALL_TIMES;
+const bool LOOKBACK = REACH_ON_DATES || REACH_AT_ALL_TIMES;
+
+// Forms of a kind.
+const i32 CASH_OR_NOTHING = 1, ASSET_OR_NOTHING = 2;  // KIND 0; 0 is vanilla
+const i32 KNOCK_IN = 1;                               // KIND 3, 4
+const i32 FLOATING_STRIKE = 1;                        // KIND 5, 6
 
 const int SUMS = 8;
 const int BINS = 16384;
@@ -50,11 +60,11 @@ __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign
 
 // Where a path is: W, what its payoff needs of it.
 struct Path {
-    f64 w, sum_w, sum_s, alive, distance, hit;
+    f64 w, sum_w, sum_s, alive, distance, hit, lowest;
 };
 
 template <bool TAME>
-__device__ __forceinline__ void advance(Path& path, f32 normal, i32 step, f64 diffusion, f64 side, f64 barrier_noise,
+__device__ __forceinline__ void advance(Path& path, f32 normal, f32 square, i32 step, f64 diffusion, f64 side, f64 barrier_noise,
                                         const f64* lines, const f64* hit_discounts) {
     path.w += widened(normal);
     if (ASIAN) path.sum_w += path.w;
@@ -77,18 +87,37 @@ __device__ __forceinline__ void advance(Path& path, f32 normal, i32 step, f64 di
         path.hit += (path.alive - still) * hit_discounts[step + 1];
         path.alive = still;
     }
+    if (REACH_ON_DATES) {
+        const f64 d = side * (lines[step] - barrier_noise * path.w);
+        path.lowest = d < path.lowest ? d : path.lowest;
+    }
+    if (REACH_AT_ALL_TIMES) {
+        const f64 d = side * (lines[step] - path.w);
+        const f64 gap = d - path.distance;
+        const f64 low = 0.5 * ((d + path.distance) - sqrt(fused(gap, gap, widened(square))));
+        path.lowest = low < path.lowest ? low : path.lowest;
+        path.distance = d;
+    }
 }
 
 struct Normals {
-    f32 z[4];
+    f32 z[4], square[4];
 };
 
-// The normals of four steps, of which `step` is the first.
+// The normals of four steps, of which `step` is the first, and -2 ln U of as many uniform numbers for KIND 6.
 __device__ __forceinline__ Normals draw(u64 number, i32 step, u32 key0, u32 key1) {
     const PhiloxWords words = philox4x32((u32)number, (u32)(number >> 32), (u32)step / 4u, 0u, key0, key1);
     const NormalPair front = box_muller(words.w0, words.w1);
     const NormalPair back = box_muller(words.w2, words.w3);
-    return {{front.z0, front.z1, back.z0, back.z1}};
+    Normals drawn = {{front.z0, front.z1, back.z0, back.z1}, {0.0f, 0.0f, 0.0f, 0.0f}};
+    if (REACH_AT_ALL_TIMES) {
+        const PhiloxWords more = philox4x32((u32)number, (u32)(number >> 32), (u32)step / 4u, 1u, key0, key1);
+        drawn.square[0] = minus_two_log(uniform(more.w0));
+        drawn.square[1] = minus_two_log(uniform(more.w1));
+        drawn.square[2] = minus_two_log(uniform(more.w2));
+        drawn.square[3] = minus_two_log(uniform(more.w3));
+    }
+    return drawn;
 }
 
 template <bool TAME>
@@ -101,21 +130,23 @@ __device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0
         // Four steps without a branch between them: their exponentials run side by side.
 #pragma unroll
         for (int lane = 0; lane < 4; ++lane)
-            advance<TAME>(path, drawn.z[lane], step + lane, diffusion, side, barrier_noise, lines, hit_discounts);
+            advance<TAME>(path, drawn.z[lane], drawn.square[lane], step + lane, diffusion, side, barrier_noise, lines,
+                          hit_discounts);
     }
     if (step == steps) return;
     const Normals drawn = draw(number, step, key0, key1);
 #pragma unroll
     for (int lane = 0; lane < 3; ++lane)
         if (step + lane < steps)
-            advance<TAME>(path, drawn.z[lane], step + lane, diffusion, side, barrier_noise, lines, hit_discounts);
+            advance<TAME>(path, drawn.z[lane], drawn.square[lane], step + lane, diffusion, side, barrier_noise, lines,
+                          hit_discounts);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
 monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f64 drift, f64 diffusion, f64 spot,
             f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 weight, f64 unit, f64 bins_per_unit,
-            f64 side, f64 barrier, f64 barrier_noise, i32 knock_in, f64 rebate, i32 tame, const f64* lines, const f64* hit_discounts,
-            f64* partials, u32* counts) {
+            f64 side, f64 barrier, f64 barrier_noise, i32 form, f64 cash, i32 tame, const f64* lines,
+            const f64* hit_discounts, f64* partials, u32* counts) {
     __shared__ f64 lanes[(ARITHMETIC ? SUMS : 4) * REDUCE_BLOCK];
     const i64 number = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
@@ -131,6 +162,7 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         path.alive = start > 0.0 ? 1.0 : 0.0;
         path.distance = start;
         path.hit = start > 0.0 ? 0.0 : hit_discounts[0];
+        path.lowest = 0.0;
         if (ARITHMETIC && tame)
             walk<true>(path, number, steps, key0, key1, diffusion, side, barrier_noise, lines, hit_discounts);
         else
@@ -148,13 +180,21 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
             }
         } else {
             const f64 last = spot * exp64(drift * (f64)steps + diffusion * path.w);
-            const f64 vanilla = discounted_payoff(last, strike, sign, discount);
-            if (EUROPEAN) {
-                x = vanilla;
-            } else if (knock_in) {
-                x = (1.0 - path.alive) * vanilla + discount * rebate * path.alive;
+            f64 price = last;
+            if (LOOKBACK) {
+                const f64 scale = diffusion > 0.0 ? diffusion : 1.0;
+                const f64 extreme = spot * exp64(scale * (barrier - side * path.lowest));
+                if (form == FLOATING_STRIKE) strike = extreme;
+                else price = extreme;
+            }
+            const f64 vanilla = discounted_payoff(price, strike, sign, discount);
+            if (BARRIER) {
+                x = form == KNOCK_IN ? (1.0 - path.alive) * vanilla + discount * cash * path.alive
+                                     : path.alive * vanilla + cash * path.hit;
+            } else if (EUROPEAN && form != 0) {
+                x = sign * (last - strike) > 0.0 ? discount * (form == CASH_OR_NOTHING ? cash : last) : 0.0;
             } else {
-                x = path.alive * vanilla + rebate * path.hit;
+                x = vanilla;
             }
         }
         paid = x > 0.0 ? 1.0 : 0.0;

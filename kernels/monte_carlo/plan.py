@@ -23,13 +23,27 @@ from warpdesk_server.kernels.monte_carlo.closed_form import (
 from warpdesk_server.kernels.monte_carlo.spec import BINS_PER_DEVIATION, MonteCarloParams
 
 # The kinds of options that are simulated; the kernel is compiled once for each.
-KINDS = EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, BARRIER_DISCRETE, BARRIER_CONTINUOUS = tuple(range(5))
+KINDS = (
+    EUROPEAN,
+    ASIAN_ARITHMETIC,
+    ASIAN_GEOMETRIC,
+    BARRIER_DISCRETE,
+    BARRIER_CONTINUOUS,
+    LOOKBACK_DISCRETE,
+    LOOKBACK_CONTINUOUS,
+) = tuple(range(7))
+
+# The forms of a kind, which differ only in what is paid at the end.
+VANILLA, CASH_OR_NOTHING, ASSET_OR_NOTHING = range(3)  # European
+KNOCK_OUT, KNOCK_IN = range(2)  # barrier
+FIXED_STRIKE, FLOATING_STRIKE = range(2)  # lookback
 
 
 class Terms(NamedTuple):
     """The scalars of one simulated option; present values are in units of the spot's currency."""
 
-    kind: int  # EUROPEAN .. BARRIER_CONTINUOUS
+    kind: int  # EUROPEAN .. LOOKBACK_CONTINUOUS
+    form: int  # of the kind
     steps: int
     fixings: int  # prices an Asian option averages: steps, or steps + 1 with the spot
     paths: int
@@ -45,12 +59,11 @@ class Terms(NamedTuple):
     weight: float  # of the control in the cubes: 1 where it corrects the price, else 0
     unit: float  # power of two that brings payoffs near 1, so that their cubes stay finite
     bins_per_unit: float  # histogram bins per unit of W
-    side: float  # 1 up, -1 down
-    barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0
+    side: float  # 1 up, -1 down: where a barrier or an extreme price lies
+    barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0. Or extreme
     barrier_drift: float  # a / b; or a where b = 0
     barrier_noise: float  # 1; or 0 where b = 0
-    knock_in: int
-    rebate: float
+    cash: float  # a barrier's rebate, or what a cash-or-nothing option pays
 
 
 def terms(params: MonteCarloParams) -> Terms:
@@ -63,13 +76,18 @@ def terms(params: MonteCarloParams) -> Terms:
     discount = exp(-params.rate * params.maturity)
     fixings = params.steps + 1 if params.include_spot else params.steps
     scale = b if b > 0.0 else 1.0
-    level = log(params.barrier / params.spot) if params.barrier is not None else 0.0
+    strike = params.strike if params.strike is not None else 0.0
+    level = params.extreme if params.is_lookback else params.barrier
+    distance = log(level / params.spot) if level is not None else 0.0
+    cash = params.rebate
+    if params.payoff == "cash_or_nothing":
+        cash = params.payout if params.payout is not None else 1.0
     control, control_pays = 0.0, 0.0
     if kind == ASIAN_ARITHMETIC:
         average = (
             params.option,
             params.spot,
-            params.strike,
+            strike,
             params.rate,
             params.dividend,
             params.volatility,
@@ -80,27 +98,27 @@ def terms(params: MonteCarloParams) -> Terms:
         control, control_pays = geometric_asian(*average), geometric_asian_pays(*average)
     job = Terms(
         kind=kind,
+        form=_FORMS.get(params.payoff, VANILLA),
         steps=params.steps,
         fixings=fixings,
         paths=params.paths,
         drift=a,
         diffusion=b,
         spot=params.spot,
-        strike=params.strike,
+        strike=strike,
         sign=sign,
         discount=discount,
         shift=0.0,
         control=control,
         control_pays=control_pays,
         weight=1.0 if kind == ASIAN_ARITHMETIC and params.control_variate else 0.0,
-        unit=ldexp(1.0, -frexp(discount * max(params.spot, params.strike, params.rebate))[1]),
+        unit=ldexp(1.0, -frexp(discount * max(params.spot, strike, cash, params.extreme or 0.0))[1]),
         bins_per_unit=BINS_PER_DEVIATION / sqrt(params.steps),
-        side=1.0 if "_up_" in params.payoff else -1.0,
-        barrier=level / scale,
+        side=1.0 if "_up_" in params.payoff or (params.is_lookback and params.looks_up) else -1.0,
+        barrier=distance / scale,
         barrier_drift=a / scale,
         barrier_noise=b / scale,
-        knock_in=int(params.payoff.endswith("_in")),
-        rebate=params.rebate,
+        cash=cash,
     )
     return job._replace(shift=_payment_without_noise(job, hit_discounts(params)))
 
@@ -123,7 +141,7 @@ def lines(job: Terms) -> NDArray[np.float64]:
     """The values that all simulated paths share in step k = 1 .. steps: the drifted log price, or the barrier's
     place."""
     k = np.arange(1.0, job.steps + 1.0)
-    if job.kind in (BARRIER_DISCRETE, BARRIER_CONTINUOUS):
+    if job.kind >= BARRIER_DISCRETE:
         return job.barrier - job.barrier_drift * k
     return job.drift * k if job.kind == ASIAN_ARITHMETIC else np.zeros(1)
 
@@ -140,21 +158,31 @@ def key(seed: int) -> tuple[int, int]:
     return seed & 0xFFFFFFFF, seed >> 32
 
 
+_FORMS = {
+    "cash_or_nothing": CASH_OR_NOTHING,
+    "asset_or_nothing": ASSET_OR_NOTHING,
+    "barrier_up_in": KNOCK_IN,
+    "barrier_down_in": KNOCK_IN,
+    "lookback_floating": FLOATING_STRIKE,
+}
+
+
 def _diffusion(params: MonteCarloParams) -> float:
     return params.volatility * sqrt(params.maturity / params.steps)
 
 
 def _kind(params: MonteCarloParams) -> int:
-    if params.payoff == "european":
+    if params.payoff in ("european", "cash_or_nothing", "asset_or_nothing"):
         return EUROPEAN
     if params.payoff == "asian_arithmetic":
         return ASIAN_ARITHMETIC
     if params.payoff == "asian_geometric":
         return ASIAN_GEOMETRIC
     # A path without noise is monotone: if it crosses a level between two dates, it is past it on the later date.
-    if params.monitoring == "discrete" or _diffusion(params) == 0.0:
-        return BARRIER_DISCRETE
-    return BARRIER_CONTINUOUS
+    on_dates = params.monitoring == "discrete" or _diffusion(params) == 0.0
+    if params.is_lookback:
+        return LOOKBACK_DISCRETE if on_dates else LOOKBACK_CONTINUOUS
+    return BARRIER_DISCRETE if on_dates else BARRIER_CONTINUOUS
 
 
 def _payment_without_noise(job: Terms, discounts: NDArray[np.float64]) -> float:
@@ -169,18 +197,32 @@ def _payment_without_noise(job: Terms, discounts: NDArray[np.float64]) -> float:
                 total += exp(job.drift * k)
             return _vanilla(job, job.spot * (total / job.fixings))
         return _vanilla(job, job.spot * exp(job.drift * (job.steps * (job.steps + 1) // 2) / job.fixings))
-    vanilla = _vanilla(job, job.spot * exp(job.drift * job.steps))
+    last = job.spot * exp(job.drift * job.steps)
+    vanilla = _vanilla(job, last)
     if job.kind == EUROPEAN:
-        return vanilla
+        return vanilla if job.form == VANILLA else _all_or_nothing(job, last)
+    if job.kind == LOOKBACK_DISCRETE or job.kind == LOOKBACK_CONTINUOUS:
+        lowest = min(0.0, *(job.side * (job.barrier - job.barrier_drift * k) for k in range(1, job.steps + 1)))
+        scale = job.diffusion if job.diffusion > 0.0 else 1.0
+        extreme = job.spot * exp(scale * (job.barrier - job.side * lowest))
+        if job.form == FLOATING_STRIKE:
+            return job.discount * positive_part(job.sign * (last - extreme))
+        return _vanilla(job, extreme)
     alive = job.side * job.barrier > 0.0
     hit = 0.0 if alive else float(discounts[0])
     for k in range(1, job.steps + 1):
         if alive and job.side * (job.barrier - job.barrier_drift * k) <= 0.0:
             alive = False
             hit = float(discounts[k])
-    if job.knock_in:
-        return job.discount * job.rebate if alive else vanilla
-    return vanilla if alive else job.rebate * hit
+    if job.form == KNOCK_IN:
+        return job.discount * job.cash if alive else vanilla
+    return vanilla if alive else job.cash * hit
+
+
+def _all_or_nothing(job: Terms, price: float) -> float:
+    if not job.sign * (price - job.strike) > 0.0:
+        return 0.0
+    return job.discount * (job.cash if job.form == CASH_OR_NOTHING else price)
 
 
 def _vanilla(job: Terms, price: float) -> float:

@@ -53,14 +53,15 @@ def warnings(
         more = f"about {needed:.2g}" if needed <= PATHS_LIMIT else f"more than the {PATHS_LIMIT:,} allowed"
         found.append(
             f"The log price has a standard deviation of {params.volatility * sqrt(params.maturity):g} until expiry, so "
-            f"that rare high prices carry a call: an interval that holds takes {more} paths, not {params.paths:,}"
+            f"that rare high prices carry a {params.option}: an interval that holds takes {more} paths, not "
+            f"{params.paths:,}"
         )
     return found
 
 
 def _worthless(params: MonteCarloParams) -> bool:
     """Whether an option is knocked out wherever it would pay."""
-    if params.barrier is None or params.rebate > 0.0:
+    if params.barrier is None or params.strike is None or params.rebate > 0.0:
         return False
     if params.payoff == "barrier_up_out":
         return params.option == "call" and params.strike >= params.barrier
@@ -78,7 +79,8 @@ def _paths_needed(params: MonteCarloParams) -> float:
 
     An arithmetic mean has the tail of the last price, which is a part of it. A geometric mean is itself lognormal.
     """
-    if params.option == "put" or params.payoff == "barrier_up_out":
+    floating = params.payoff == "lookback_floating"
+    if (params.option == "put" and not floating) or params.payoff in ("barrier_up_out", "cash_or_nothing"):
         return 0.0  # the payoff is bounded, so the sample's skewness is enough
     deviation = params.volatility * sqrt(params.maturity)
     if params.payoff == "asian_geometric":

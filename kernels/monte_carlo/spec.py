@@ -21,6 +21,10 @@ Payoff = Literal[
     "barrier_up_in",
     "barrier_down_out",
     "barrier_down_in",
+    "cash_or_nothing",
+    "asset_or_nothing",
+    "lookback_fixed",
+    "lookback_floating",
 ]
 
 PATHS_LIMIT = 100_000_000
@@ -50,11 +54,16 @@ class MonteCarloParams(Params):
     """One option on one asset: prices in one currency, times in years, rates continuously compounded per year."""
 
     payoff: Payoff = Field(
-        description="what is paid; Asian options average the fixings, barrier options knock in or out"
+        description="what is paid; Asian options average the fixings, barrier options knock in or out, digital options "
+        "(cash_or_nothing, asset_or_nothing) pay all or nothing, lookback options the greatest or least price"
     )
-    option: Literal["call", "put"] = Field(description="call pays price - strike, put strike - price, never below 0")
+    option: Literal["call", "put"] = Field(
+        description="call pays price - strike, put strike - price, never below 0; digital: above or below the strike"
+    )
     spot: Positive = Field(description="price of the asset today")
-    strike: Positive
+    strike: Positive | None = Field(
+        default=None, description="needed by every payoff but lookback_floating, whose strike is the extreme price"
+    )
     rate: float = Field(default=0.0, ge=-10, le=10, description="risk-free rate, continuously compounded")
     dividend: float = Field(default=0.0, ge=-10, le=10, description="dividend yield, continuously compounded")
     volatility: float = Field(ge=0, le=50, description="per square root of a year: 0.2 is 20 %; 0, or at least 1e-9")
@@ -63,20 +72,27 @@ class MonteCarloParams(Params):
         default=252,
         ge=1,
         le=STEPS_LIMIT,
-        description="equal time steps until expiry: fixings of an Asian option, dates at which a barrier is looked at",
+        description="equal time steps until expiry: fixings of an Asian option, dates at which a barrier or an extreme "
+        "price is looked at",
     )
     paths: int = Field(default=100_000, ge=2, le=PATHS_LIMIT)
     include_spot: bool = Field(default=False, description="Asian: the price at time 0 counts as a first fixing")
     barrier: Positive | None = Field(default=None, description="level that knocks a barrier option in or out")
     monitoring: Literal["discrete", "continuous"] | None = Field(
         default=None,
-        description="barrier: looked at on the steps only, or at all times (default) by the Brownian bridge",
+        description="barrier, lookback: looked at on the steps only, or at all times (default) by the Brownian bridge",
     )
     rebate: float = Field(
         default=0.0,
         ge=0,
         le=1e12,
         description="barrier: paid when an option is knocked out, or at expiry when it was never knocked in",
+    )
+    payout: Positive | None = Field(default=None, description="cash_or_nothing: what is paid (default 1)")
+    extreme: Positive | None = Field(
+        default=None,
+        description="lookback: the extreme price until today (default: the spot), the greatest for fixed calls and "
+        "floating puts, the least for fixed puts and floating calls",
     )
     control_variate: bool = Field(
         default=True, description="asian_arithmetic: correct by the geometric average, whose price is known exactly"
@@ -94,6 +110,15 @@ class MonteCarloParams(Params):
     def is_asian(self) -> bool:
         return self.payoff.startswith("asian")
 
+    @property
+    def is_lookback(self) -> bool:
+        return self.payoff.startswith("lookback")
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether a lookback option pays by the greatest price, not the least."""
+        return (self.option == "call") == (self.payoff == "lookback_fixed")
+
     @field_validator("volatility")
     @classmethod
     def _noise_is_absent_or_resolved(cls, volatility: float) -> float:
@@ -105,16 +130,30 @@ class MonteCarloParams(Params):
     def _fields_belong_to_the_payoff(self) -> Self:
         if self.is_barrier and self.barrier is None:
             raise ValueError(f"payoff {self.payoff} needs a barrier level")
-        if not self.is_barrier:
-            for name, given in (
-                ("barrier", self.barrier is not None),
-                ("monitoring", self.monitoring is not None),
-                ("rebate", self.rebate != 0.0),
-            ):
-                if given:
-                    raise ValueError(f"{name} belongs to barrier payoffs; payoff {self.payoff} has none")
+        for name, given, takers, belongs in (
+            ("barrier", self.barrier is not None, "barrier", self.is_barrier),
+            ("monitoring", self.monitoring is not None, "barrier and lookback", self.is_barrier or self.is_lookback),
+            ("rebate", self.rebate != 0.0, "barrier", self.is_barrier),
+            ("payout", self.payout is not None, "cash_or_nothing", self.payoff == "cash_or_nothing"),
+            ("extreme", self.extreme is not None, "lookback", self.is_lookback),
+        ):
+            if given and not belongs:
+                raise ValueError(f"{name} belongs to {takers} payoffs; payoff {self.payoff} has none")
         if self.include_spot and not self.is_asian:
             raise ValueError(f"include_spot belongs to Asian payoffs; payoff {self.payoff} averages nothing")
+        if self.payoff == "lookback_floating" and self.strike is not None:
+            raise ValueError("payoff lookback_floating has no strike: its strike is the extreme price")
+        if self.payoff != "lookback_floating" and self.strike is None:
+            raise ValueError(f"payoff {self.payoff} needs a strike")
+        if self.extreme is not None and self.monitoring != "discrete":
+            word, past = (
+                ("greatest", self.spot > self.extreme) if self.looks_up else ("least", self.spot < self.extreme)
+            )
+            if past:
+                raise ValueError(
+                    f"extreme {self.extreme:g} is not the {word} price until today where the price is looked at at all "
+                    f"times: the spot is {self.spot:g}"
+                )
         return self
 
 
@@ -166,9 +205,8 @@ def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
 def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
     """The grid of a simulation: chunks of CHUNK paths with sums of their blocks, and besides, counts and tables."""
     blocks = -(-min(params.paths, CHUNK) // BLOCK)
-    numbers = (
-        2 * params.steps + 1 if params.is_barrier else params.steps + 1 if params.payoff == "asian_arithmetic" else 2
-    )
+    in_lines = params.steps if params.is_barrier or params.is_lookback or params.payoff == "asian_arithmetic" else 1
+    numbers = in_lines + (params.steps + 1 if params.is_barrier else 1)
     return Grid(-(-params.paths // CHUNK), each=blocks * SUMS * 8, fixed=BINS * 4 + numbers * 8)
 
 
@@ -214,7 +252,8 @@ def _variant(payoff: Payoff, **params: Any) -> Example:
 OPERATION = Operation(
     name="monte_carlo",
     compile_seconds=3,
-    summary="Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error",
+    summary="Price of a European, Asian, barrier, digital or lookback option by simulated geometric Brownian motion, "
+    "with its error",
     package="warpdesk_server.kernels.monte_carlo",
     params=MonteCarloParams,
     inputs=(),
@@ -278,5 +317,7 @@ OPERATION = Operation(
         _variant("asian_geometric"),
         _variant("barrier_up_out", barrier=130.0, monitoring="discrete"),
         _variant("barrier_down_in", barrier=80.0, monitoring="continuous"),
+        _variant("lookback_fixed", monitoring="discrete"),
+        _variant("lookback_floating", strike=None),
     ),
 )

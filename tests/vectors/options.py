@@ -177,6 +177,75 @@ BABSIRI_NOEL_BARRIER = (
 )
 
 
+class Lookback(NamedTuple):
+    strike_kind: str
+    option: str
+    strike: float | None
+    extreme: float  # the greatest or least price until today
+    spot: float
+    q: float
+    r: float
+    maturity: float
+    volatility: float
+    price: float
+
+
+# Watched at all times: floating strikes of Haug (1998), pp. 61-62, and of Broadie, Glasserman and Kou, Connecting
+# discrete and continuous path-dependent options, Finance and Stochastics 3 (1999), pp. 70-74; fixed of Haug, p. 64.
+LOOKBACKS = (
+    Lookback("floating", "call", None, 100.0, 120.0, 0.06, 0.1, 0.5, 0.3, 25.3533),
+    Lookback("floating", "call", None, 100.0, 100.0, 0.0, 0.05, 1.0, 0.3, 23.7884),
+    Lookback("floating", "call", None, 100.0, 100.0, 0.0, 0.05, 0.2, 0.3, 10.719),
+    Lookback("floating", "call", None, 100.0, 110.0, 0.0, 0.05, 0.2, 0.3, 14.4597),
+    Lookback("floating", "put", None, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 15.3526),
+    Lookback("floating", "put", None, 110.0, 100.0, 0.0, 0.1, 0.5, 0.3, 16.8468),
+    Lookback("floating", "put", None, 120.0, 100.0, 0.0, 0.1, 0.5, 0.3, 21.0645),
+    Lookback("fixed", "call", 95.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.1, 13.2687),
+    Lookback("fixed", "call", 95.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.2, 18.9263),
+    Lookback("fixed", "call", 95.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 24.9857),
+    Lookback("fixed", "call", 100.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.1, 8.5126),
+    Lookback("fixed", "call", 100.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.2, 14.1702),
+    Lookback("fixed", "call", 100.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 20.2296),
+    Lookback("fixed", "call", 105.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.1, 4.3908),
+    Lookback("fixed", "call", 105.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.2, 9.8905),
+    Lookback("fixed", "call", 105.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 15.8512),
+    Lookback("fixed", "call", 95.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.1, 18.3241),
+    Lookback("fixed", "call", 95.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.2, 26.0731),
+    Lookback("fixed", "call", 95.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.3, 34.7116),
+    Lookback("fixed", "call", 100.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.1, 13.8),
+    Lookback("fixed", "call", 100.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.2, 21.5489),
+    Lookback("fixed", "call", 100.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.3, 30.1874),
+    Lookback("fixed", "call", 105.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.1, 9.5445),
+    Lookback("fixed", "call", 105.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.2, 17.2965),
+    Lookback("fixed", "call", 105.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.3, 25.9002),
+    Lookback("fixed", "put", 95.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.1, 0.6899),
+    Lookback("fixed", "put", 95.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.2, 4.4448),
+    Lookback("fixed", "put", 95.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 8.9213),
+    Lookback("fixed", "put", 100.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.1, 3.3917),
+    Lookback("fixed", "put", 100.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.2, 8.3177),
+    Lookback("fixed", "put", 100.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 13.1579),
+    Lookback("fixed", "put", 105.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.1, 8.1478),
+    Lookback("fixed", "put", 105.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.2, 13.0739),
+    Lookback("fixed", "put", 105.0, 100.0, 100.0, 0.0, 0.1, 0.5, 0.3, 17.914),
+    Lookback("fixed", "put", 95.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.1, 1.0534),
+    Lookback("fixed", "put", 95.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.2, 6.2813),
+    Lookback("fixed", "put", 95.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.3, 12.2376),
+    Lookback("fixed", "put", 100.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.1, 3.8079),
+    Lookback("fixed", "put", 100.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.2, 10.1294),
+    Lookback("fixed", "put", 100.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.3, 16.3889),
+    Lookback("fixed", "put", 105.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.1, 8.3321),
+    Lookback("fixed", "put", 105.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.2, 14.6536),
+    Lookback("fixed", "put", 105.0, 100.0, 100.0, 0.0, 0.1, 1.0, 0.3, 20.913),
+)
+
+
+# Haug (1998), pp. 88-90: what is paid in cash, or None for the asset; below the strike.
+HAUG_DIGITAL = (
+    (10.0, European("put", 80.0, 100.0, 0.06, 0.06, 0.75, 0.35, 2.671)),
+    (None, European("put", 65.0, 70.0, 0.05, 0.07, 0.5, 0.27, 20.2069)),
+)
+
+
 class Asian(NamedTuple):
     option: str
     strike: float

@@ -4665,10 +4665,14 @@ class Operations(ABC):
             "barrier_up_in",
             "barrier_down_out",
             "barrier_down_in",
+            "cash_or_nothing",
+            "asset_or_nothing",
+            "lookback_fixed",
+            "lookback_floating",
         ],
         option: Literal["call", "put"],
         spot: float,
-        strike: float,
+        strike: float | None = None,
         rate: float = 0.0,
         dividend: float = 0.0,
         volatility: float,
@@ -4679,30 +4683,37 @@ class Operations(ABC):
         barrier: float | None = None,
         monitoring: Literal["discrete", "continuous"] | None = None,
         rebate: float = 0.0,
+        payout: float | None = None,
+        extreme: float | None = None,
         control_variate: bool = True,
         confidence: float = 0.95,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         **options: Unpack[RunOptions],
     ) -> MonteCarloResult:
-        """Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error
+        """Price of a European, Asian, barrier, digital or lookback option by simulated geometric Brownian motion, with
+        its error
 
         Args:
-            payoff: what is paid; Asian options average the fixings, barrier options knock in or out
-            option: call pays price - strike, put strike - price, never below 0
+            payoff: what is paid; Asian options average the fixings, barrier options knock in or out, digital options
+                (cash_or_nothing, asset_or_nothing) pay all or nothing, lookback options the greatest or least price
+            option: call pays price - strike, put strike - price, never below 0; digital: above or below the strike
             spot: price of the asset today; 1e-09 to 1,000,000,000,000.0
-            strike: 1e-09 to 1,000,000,000,000.0
+            strike: needed by every payoff but lookback_floating, whose strike is the extreme price
             rate: risk-free rate, continuously compounded; -10 to 10
             dividend: dividend yield, continuously compounded; -10 to 10
             volatility: per square root of a year: 0.2 is 20 %; 0, or at least 1e-9; 0 to 50
             maturity: years until expiry; 1e-09 to 1,000
-            steps: equal time steps until expiry: fixings of an Asian option, dates at which a barrier is looked at; 1
-                to 10,000
+            steps: equal time steps until expiry: fixings of an Asian option, dates at which a barrier or an extreme
+                price is looked at; 1 to 10,000
             paths: 2 to 100,000,000
             include_spot: Asian: the price at time 0 counts as a first fixing
             barrier: level that knocks a barrier option in or out
-            monitoring: barrier: looked at on the steps only, or at all times (default) by the Brownian bridge
+            monitoring: barrier, lookback: looked at on the steps only, or at all times (default) by the Brownian bridge
             rebate: barrier: paid when an option is knocked out, or at expiry when it was never knocked in; 0 to
                 1,000,000,000,000.0
+            payout: cash_or_nothing: what is paid (default 1)
+            extreme: lookback: the extreme price until today (default: the spot), the greatest for fixed calls and
+                floating puts, the least for fixed puts and floating calls
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
@@ -4743,6 +4754,8 @@ class Operations(ABC):
             barrier=barrier,
             monitoring=monitoring,
             rebate=rebate,
+            payout=payout,
+            extreme=extreme,
             control_variate=control_variate,
             confidence=confidence,
             quantiles=quantiles,
@@ -5492,10 +5505,14 @@ class Operations(ABC):
             "barrier_up_in",
             "barrier_down_out",
             "barrier_down_in",
+            "cash_or_nothing",
+            "asset_or_nothing",
+            "lookback_fixed",
+            "lookback_floating",
         ],
         option: Literal["call", "put"],
         spot: float,
-        strike: float,
+        strike: float | None = None,
         rate: float = 0.0,
         dividend: float = 0.0,
         volatility: float,
@@ -5506,6 +5523,8 @@ class Operations(ABC):
         barrier: float | None = None,
         monitoring: Literal["discrete", "continuous"] | None = None,
         rebate: float = 0.0,
+        payout: float | None = None,
+        extreme: float | None = None,
         control_variate: bool = True,
         confidence: float = 0.95,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
@@ -5515,22 +5534,26 @@ class Operations(ABC):
         """Price of an option by as many simulated paths as its standard error needs: monte_carlo as a task
 
         Args:
-            payoff: what is paid; Asian options average the fixings, barrier options knock in or out
-            option: call pays price - strike, put strike - price, never below 0
+            payoff: what is paid; Asian options average the fixings, barrier options knock in or out, digital options
+                (cash_or_nothing, asset_or_nothing) pay all or nothing, lookback options the greatest or least price
+            option: call pays price - strike, put strike - price, never below 0; digital: above or below the strike
             spot: price of the asset today; 1e-09 to 1,000,000,000,000.0
-            strike: 1e-09 to 1,000,000,000,000.0
+            strike: needed by every payoff but lookback_floating, whose strike is the extreme price
             rate: risk-free rate, continuously compounded; -10 to 10
             dividend: dividend yield, continuously compounded; -10 to 10
             volatility: per square root of a year: 0.2 is 20 %; 0, or at least 1e-9; 0 to 50
             maturity: years until expiry; 1e-09 to 1,000
-            steps: equal time steps until expiry: fixings of an Asian option, dates at which a barrier is looked at; 1
-                to 10,000
+            steps: equal time steps until expiry: fixings of an Asian option, dates at which a barrier or an extreme
+                price is looked at; 1 to 10,000
             paths: the most paths that are simulated; 2 to 100,000,000,000
             include_spot: Asian: the price at time 0 counts as a first fixing
             barrier: level that knocks a barrier option in or out
-            monitoring: barrier: looked at on the steps only, or at all times (default) by the Brownian bridge
+            monitoring: barrier, lookback: looked at on the steps only, or at all times (default) by the Brownian bridge
             rebate: barrier: paid when an option is knocked out, or at expiry when it was never knocked in; 0 to
                 1,000,000,000,000.0
+            payout: cash_or_nothing: what is paid (default 1)
+            extreme: lookback: the extreme price until today (default: the spot), the greatest for fixed calls and
+                floating puts, the least for fixed puts and floating calls
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
@@ -5574,6 +5597,8 @@ class Operations(ABC):
             barrier=barrier,
             monitoring=monitoring,
             rebate=rebate,
+            payout=payout,
+            extreme=extreme,
             control_variate=control_variate,
             confidence=confidence,
             quantiles=quantiles,

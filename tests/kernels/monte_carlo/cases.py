@@ -28,6 +28,12 @@ CASES: tuple[Case, ...] = (
     _case("down-out", 0xDEADBEEF_00000000, payoff="barrier_down_out", steps=11, paths=777, **_DOWN),
     _case("down-out-knocked-at-start", 9, payoff="barrier_down_out", steps=2, paths=33, barrier=100.0, rebate=3.0),
     _case("up-out-no-volatility", 10, payoff="barrier_up_out", steps=4, paths=32, **_UP, volatility=0.0),
+    _case("cash-or-nothing", 12, payoff="cash_or_nothing", steps=3, paths=300, payout=7.0),
+    _case("asset-or-nothing-put", 13, payoff="asset_or_nothing", option="put", steps=2, paths=300),
+    _case("lookback-on-dates", 14, payoff="lookback_fixed", steps=9, paths=300, monitoring="discrete"),
+    _case("lookback-fixed-put", 15, payoff="lookback_fixed", option="put", steps=6, paths=400, extreme=95.0),
+    _case("lookback-floating", 16, payoff="lookback_floating", strike=None, steps=7, paths=600),
+    _case("lookback-no-volatility", 17, payoff="lookback_floating", strike=None, steps=4, paths=32, volatility=0.0),
     # Of few seeds does a sum end in another bit where two additions of a block's tree change places: of these it does.
     _case("asian-arithmetic-order-of-additions", 18, payoff="asian_arithmetic", steps=2, paths=2048),
     _case("down-out-order-of-additions", 12, payoff="barrier_down_out", steps=3, paths=2048, **_DOWN),

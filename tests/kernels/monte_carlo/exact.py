@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from warpdesk_server.kernels.monte_carlo.closed_form import black_scholes, geometric_asian
 from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
@@ -13,6 +14,9 @@ Floats = NDArray[np.float64]
 
 def exact(p: MonteCarloParams) -> float:
     """The value, without rebates where a barrier is looked at on dates only, and without the spot in an average."""
+    if p.is_lookback:
+        return _lookback(p)
+    assert p.strike is not None
     market = p.spot, p.strike, p.rate, p.dividend, p.volatility, p.maturity
     if p.payoff == "asian_geometric":
         return geometric_asian(p.option, *market, p.steps)
@@ -25,7 +29,50 @@ def exact(p: MonteCarloParams) -> float:
 
 
 def _pays(p: MonteCarloParams, price: Floats) -> Floats:
-    return np.exp(-p.rate * p.maturity) * np.maximum((1 if p.option == "call" else -1) * (price - p.strike), 0.0)
+    inside = (1 if p.option == "call" else -1) * (price - (p.strike or 0.0))
+    if p.payoff.endswith("or_nothing"):
+        paid = np.where(inside > 0.0, price if p.payoff == "asset_or_nothing" else (p.payout or 1.0), 0.0)
+    else:
+        paid = np.maximum(inside, 0.0)
+    return np.exp(-p.rate * p.maturity) * paid
+
+
+def _lookback(p: MonteCarloParams) -> float:
+    """The value of a lookback option at all times, or on dates if it begins now and the spot is past its strike."""
+    up = 1 if p.looks_up else -1
+    drift = up * (p.rate - p.dividend - 0.5 * p.volatility**2)
+    begin = up * np.log((p.extreme or p.spot) / p.spot)
+    strike = p.strike or p.spot * np.exp(
+        (p.rate - p.dividend) * p.maturity
+    )  # floating: the mean of the price at expiry
+    beyond = up * np.log(strike / p.spot) if p.payoff == "lookback_fixed" else -np.inf
+    if p.monitoring == "discrete":
+        assert begin == 0.0 >= beyond
+        paid = up * (p.spot * _mean_extreme(p, up, drift) - strike)
+    else:
+        paid = up * (p.spot * np.exp(up * begin) - strike) if beyond < begin else 0.0
+        deviation = p.volatility * np.sqrt(p.maturity)
+        low = max(begin, beyond)
+        y, weight = _nodes(low, max(low, drift * p.maturity) + 10 * deviation + deviation**2, [], 0.5 * deviation)
+        # The chance that the log price reaches y, times the price there (Harrison 1985).
+        chance = norm.cdf((drift * p.maturity - y) / deviation) + np.exp(
+            2 * drift * y / p.volatility**2 + norm.logcdf((-y - drift * p.maturity) / deviation)
+        )
+        paid += weight @ (p.spot * np.exp(up * y) * chance)
+    return float(np.exp(-p.rate * p.maturity) * paid)
+
+
+def _mean_extreme(p: MonteCarloParams, up: int, drift: float) -> float:
+    """The mean of exp(up max(0, Y_1 .. Y_n)) of a random walk by Spitzer's identity (1956): n E_n = sum of a_k E_(n-k),
+    where a_k is the mean of exp(up max(0, Y_k))."""
+    k = np.arange(1, p.steps + 1)
+    mean, variance = drift * k * p.maturity / p.steps, p.volatility**2 * k * p.maturity / p.steps
+    root = np.sqrt(variance)
+    a = norm.cdf(-mean / root) + np.exp(up * mean + 0.5 * variance) * norm.cdf((mean + up * variance) / root)
+    means = [1.0]
+    for n in range(1, p.steps + 1):
+        means.append(a[:n] @ np.array(means[::-1]) / n)
+    return float(means[-1])
 
 
 def _by_the_end(p: MonteCarloParams) -> float:
@@ -67,6 +114,7 @@ def _date_by_date(p: MonteCarloParams) -> float:
     if p.barrier is not None:
         barrier = np.log(p.barrier / p.spot)
         low, high = (low, min(high, barrier)) if "_up_" in p.payoff else (max(low, barrier), high)
+    assert p.strike is not None
     x, weight = _nodes(low, high, [np.log(p.strike / p.spot * fixings)], 1.5 * step)
 
     def density(moved: Floats) -> Floats:

@@ -20,14 +20,29 @@ def philox4x32(counter: list[int], key: list[int]) -> list[int]:
     return c
 
 
-def normals(seed: int, paths: int, steps: int) -> Floats:
-    """(paths, steps) standard normals in float64, by the library's log, cos and sin."""
+def _words(seed: int, paths: int, steps: int, stream: int) -> Floats:
+    """(paths, steps / 4 rounded up, 4) random words."""
     key = [seed % (1 << 32), seed >> 32]
     blocks = -(-steps // 4)
-    words = np.array(
-        [philox4x32([path % (1 << 32), path >> 32, block, 0], key) for path in range(paths) for block in range(blocks)],
+    return np.array(
+        [
+            philox4x32([path % (1 << 32), path >> 32, block, stream], key)
+            for path in range(paths)
+            for block in range(blocks)
+        ],
         dtype=np.float64,
-    ).reshape(paths, blocks, 2, 2)
+    ).reshape(paths, blocks, 4)
+
+
+def squares(seed: int, paths: int, steps: int) -> Floats:
+    """(paths, steps) squared radii -2 ln U, from a second stream of words."""
+    return -2 * np.log((_words(seed, paths, steps, 1).reshape(paths, -1)[:, :steps] + 0.5) / 2**32)
+
+
+def normals(seed: int, paths: int, steps: int) -> Floats:
+    """(paths, steps) standard normals in float64, by the library's log, cos and sin."""
+    blocks = -(-steps // 4)
+    words = _words(seed, paths, steps, 0).reshape(paths, blocks, 2, 2)
     radius = np.sqrt(-2 * np.log((words[..., 0] + 0.5) / 2**32))
     angle = 2 * np.pi * words[..., 1] / 2**32
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(paths, 4 * blocks)[:, :steps]
@@ -52,8 +67,8 @@ def simulate(seed: int, p: Any) -> Simulated:
     discount = np.exp(-p.rate * p.maturity)
     sign = 1 if p.option == "call" else -1
 
-    def pay(price: Floats) -> Floats:
-        return discount * np.maximum(sign * (price - p.strike), 0)
+    def pay(price: Floats, strike: Any = p.strike or 0.0) -> Floats:
+        return discount * np.maximum(sign * (price - strike), 0)
 
     fixings = prices if p.include_spot else prices[:, 1:]
     controls = pay(np.exp(np.log(fixings).mean(axis=1)))
@@ -63,6 +78,19 @@ def simulate(seed: int, p: Any) -> Simulated:
         payoffs = pay(fixings.mean(axis=1))
     elif p.payoff == "asian_geometric":
         payoffs = controls
+    elif p.payoff.endswith("or_nothing"):
+        paid = prices[:, -1] if p.payoff == "asset_or_nothing" else (p.payout or 1.0)
+        payoffs = discount * np.where(sign * (prices[:, -1] - p.strike) > 0, paid, 0.0)
+    elif p.payoff.startswith("lookback"):
+        up = 1 if p.looks_up else -1
+        heights = up * logs[:, 1:]
+        if p.monitoring != "discrete":
+            before, after = up * logs[:, :-1], up * logs[:, 1:]
+            most = p.volatility**2 * h * squares(seed, p.paths, p.steps)
+            heights = 0.5 * (before + after + np.sqrt((after - before) ** 2 + most))
+        extreme = np.maximum(up * np.log((p.extreme or p.spot) / p.spot), heights.max(axis=1))
+        extreme = p.spot * np.exp(up * extreme)
+        payoffs = pay(extreme) if p.payoff == "lookback_fixed" else pay(prices[:, -1], extreme)
     else:
         side = 1 if "_up_" in p.payoff else -1
         distance = side * (np.log(p.barrier / p.spot) - logs)

@@ -29,7 +29,10 @@ def params(payoff: str, **changes: Any) -> MonteCarloParams:
     extra: dict[str, Any] = {}
     if payoff.startswith("barrier"):
         extra = {"barrier": 115.0 if "_up_" in payoff else 92.0}
-    return MonteCarloParams(payoff=payoff, **{**MARKET, **extra, **changes})
+    given = {**MARKET, **extra, **changes}
+    if payoff == "lookback_floating":
+        del given["strike"]
+    return MonteCarloParams(payoff=payoff, **given)
 
 
 def assert_same_as_reference(p: MonteCarloParams, seed: int) -> None:
@@ -69,6 +72,15 @@ def test_every_payoff_is_the_independent_simulation(payoff: str, option: str) ->
 @pytest.mark.parametrize("payoff", [payoff for payoff in PAYOFFS if payoff.startswith("barrier")])
 def test_a_barrier_on_dates_is_the_independent_simulation(payoff: str) -> None:
     assert_same_as_reference(params(payoff, steps=6, paths=600, monitoring="discrete", rebate=2.5), seed=12)
+
+
+@pytest.mark.parametrize("option", ["call", "put"])
+@pytest.mark.parametrize("payoff", ["lookback_fixed", "lookback_floating"])
+def test_an_extreme_price_on_dates_and_of_before_is_the_independent_simulation(payoff: str, option: str) -> None:
+    looks_up = params(payoff, option=option).looks_up
+    for extreme, monitoring in ((110.0 if looks_up else 91.0, None), (104.0, "discrete"), (96.0, "discrete")):
+        p = params(payoff, option=option, steps=5, paths=500, extreme=extreme, monitoring=monitoring)
+        assert_same_as_reference(p, seed=17)
 
 
 @pytest.mark.parametrize("payoff", ["asian_arithmetic", "asian_geometric"])
@@ -265,6 +277,41 @@ def test_knocked_in_and_knocked_out_make_the_vanilla_option(
     assert both == pytest.approx(vanilla, rel=1e-12, abs=1e-12 * market["spot"])
 
 
+def test_a_digital_call_and_put_are_all_of_it() -> None:
+    """On the same paths cash is a bond, and the asset its forward; asset less strike times cash is the option."""
+    common = {"steps": 3, "paths": 5_000}
+
+    def price(payoff: str, option: str, **more: Any) -> float:
+        found: float = monte_carlo(params(payoff, option=option, **common, **more), seed=3)["price"]
+        return found
+
+    discount = np.exp(-MARKET["rate"] * MARKET["maturity"])
+    assert sum(price("cash_or_nothing", option, payout=7.0) for option in ("call", "put")) == pytest.approx(
+        7 * discount
+    )
+    both = [price("asset_or_nothing", option) for option in ("call", "put")]
+    assert sum(both) == pytest.approx(price("european", "call", strike=1e-9), rel=1e-9)
+    cash = price("cash_or_nothing", "call", payout=MARKET["strike"])
+    assert both[0] - cash == pytest.approx(price("european", "call"), rel=1e-12)
+
+
+def test_looking_more_often_finds_more() -> None:
+    """The same paths on dates and at all times; and a fixed strike at the extreme so far is worth a floating one."""
+    for payoff, option in (("lookback_fixed", "call"), ("lookback_fixed", "put"), ("lookback_floating", "call")):
+        few, all_times = (
+            monte_carlo(params(payoff, option=option, steps=10, paths=5_000, monitoring=monitoring), seed=1)["price"]
+            for monitoring in ("discrete", None)
+        )
+        assert few < all_times
+    # max(M, 120) - S_T and max(M - 120, 0) differ by 120 - S_T, whose value is known.
+    floating = monte_carlo(params("lookback_floating", option="put", extreme=120.0, steps=4, paths=5_000), seed=1)[
+        "price"
+    ]
+    fixed = monte_carlo(params("lookback_fixed", strike=120.0, steps=4, paths=5_000), seed=1)["price"]
+    asset = monte_carlo(params("european", strike=1e-9, steps=4, paths=5_000), seed=1)["price"]
+    assert floating == pytest.approx(fixed + 120 * np.exp(-0.02) - asset, rel=1e-9)
+
+
 def test_watching_more_often_knocks_more_often() -> None:
     """The same paths on dates and at all times: the bridge can only remove value from a knock-out."""
     for payoff in ("barrier_up_out", "barrier_down_out"):
@@ -298,11 +345,14 @@ def test_without_volatility_every_path_is_the_forward(payoff: str) -> None:
     answer = monte_carlo(p, seed=3)
     forward = p.spot * np.exp((p.rate - p.dividend) * p.maturity)
     fixings = p.spot * np.exp((p.rate - p.dividend) * p.maturity * np.arange(1, 9) / 8)
-    underlying = {
-        "asian_arithmetic": fixings.mean(),
-        "asian_geometric": np.exp(np.log(fixings).mean()),
-    }.get(payoff, forward)
-    expected = 0.0 if payoff.endswith("_in") else np.exp(-p.rate * p.maturity) * (underlying - 50)
+    paid = {
+        "asian_arithmetic": fixings.mean() - 50,
+        "asian_geometric": np.exp(np.log(fixings).mean()) - 50,
+        "cash_or_nothing": 1.0,
+        "asset_or_nothing": forward,
+        "lookback_floating": forward - p.spot,
+    }.get(payoff, forward - 50)
+    expected = 0.0 if payoff.endswith("_in") else np.exp(-p.rate * p.maturity) * paid
     assert answer["price"] == pytest.approx(expected, rel=1e-14)
     assert answer["standard_error"] == 0.0
     assert answer["quantile_resolution"] == 0.0

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.kernels.monte_carlo.exact import exact
 from tests.vectors import options
 from warpdesk_server.kernels.monte_carlo.closed_form import black_scholes, geometric_asian
 from warpdesk_server.kernels.monte_carlo.cpu import monte_carlo
@@ -79,6 +80,54 @@ def test_barrier_prices_are_those_of_babsiri_and_noel() -> None:
             200 + seed, payoff=f"barrier_{row.kind}", barrier=row.level, steps=4, paths=300_000, **market(row)
         )
         scores.append((found - row.price) / error)
+    assert_standard_normal(scores)
+
+
+def test_lookback_prices_are_those_of_haug_and_of_broadie_glasserman_and_kou() -> None:
+    """Watched at all times: any number of steps gives the published prices."""
+    scores = []
+    for seed, row in enumerate(options.LOOKBACKS):
+        given = {**market(row), "payoff": f"lookback_{row.strike_kind}", "extreme": row.extreme}
+        p = MonteCarloParams(**given, steps=1 + seed % 5, paths=100_000)
+        assert exact(p) == pytest.approx(row.price, abs=1e-4)
+        answer = monte_carlo(p, seed=600 + seed)
+        scores.append((answer["price"] - row.price) / answer["standard_error"])
+    assert_standard_normal(scores)
+
+
+@pytest.mark.parametrize("option", ["call", "put"])
+@pytest.mark.parametrize("payoff", ["lookback_fixed", "lookback_floating"])
+def test_lookback_prices_on_dates_are_those_of_spitzers_identity(payoff: str, option: str) -> None:
+    strike = None if payoff == "lookback_floating" else 99.0 if option == "call" else 101.0
+    given = {"payoff": payoff, "option": option, "spot": 100.0, "strike": strike, "rate": 0.06, "dividend": 0.02}
+    given |= {"volatility": 0.3, "maturity": 0.5, "monitoring": "discrete"}
+    scores = []
+    for steps in (1, 2, 5, 13, 26):
+        p = MonteCarloParams(**given, steps=steps, paths=100_000)
+        answer = monte_carlo(p, seed=700 + steps)
+        scores.append((answer["price"] - exact(p)) / answer["standard_error"])
+    assert_standard_normal(scores)
+
+
+def test_a_lookback_on_dates_nears_the_one_at_all_times_as_broadie_glasserman_and_kou_say() -> None:
+    """Their theorem 3 (1999), with a factor f = exp(0.5826 sigma sqrt(h)): the mean greatest price on dates is that at
+    all times, where it begins f times as high, over f."""
+    given = {"payoff": "lookback_fixed", "option": "call", "spot": 100.0, "strike": 1e-9, "rate": 0.1}
+    p = MonteCarloParams(**given, volatility=0.3, maturity=0.5, steps=80, monitoring="discrete")
+    factor = float(np.exp(0.5826 * 0.3 * sqrt(0.5 / 80)))
+    watched = exact(p.model_copy(update={"monitoring": None}))
+    moved = exact(p.model_copy(update={"monitoring": None, "extreme": 100.0 * factor})) / factor
+    assert abs(exact(p) - moved) < 0.03 * (watched - exact(p))
+
+
+def test_digital_prices_are_those_of_haug() -> None:
+    scores = []
+    for cash, row in options.HAUG_DIGITAL:
+        paid = {"payoff": "asset_or_nothing"} if cash is None else {"payoff": "cash_or_nothing", "payout": cash}
+        p = MonteCarloParams(**market(row), **paid, steps=1, paths=200_000)
+        assert exact(p) == pytest.approx(row.price, abs=1e-4)
+        answers = [monte_carlo(p, seed=800 + seed) for seed in range(5)]
+        scores += [(answer["price"] - row.price) / answer["standard_error"] for answer in answers]
     assert_standard_normal(scores)
 
 

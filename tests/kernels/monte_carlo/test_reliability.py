@@ -24,6 +24,10 @@ PAYOFFS = (
     "barrier_up_out",
     "barrier_down_in",
     "barrier_down_out",
+    "cash_or_nothing",
+    "asset_or_nothing",
+    "lookback_fixed",
+    "lookback_floating",
 )
 
 
@@ -58,7 +62,7 @@ def _any(random: np.random.Generator, payoff: str, paths: int, most: float) -> M
         payoff=payoff,  # type: ignore[arg-type]
         option=str(random.choice(["call", "put"])),  # type: ignore[arg-type]
         spot=100.0,
-        strike=100.0 * np.exp(random.uniform(-1.5, 1.5) * deviation),
+        strike=None if payoff == "lookback_floating" else 100.0 * np.exp(random.uniform(-1.5, 1.5) * deviation),
         rate=random.uniform(-0.02, 0.1),
         dividend=random.uniform(0.0, 0.05),
         volatility=deviation / np.sqrt(maturity),

@@ -105,10 +105,36 @@ def test_a_barrier_option_needs_its_barrier() -> None:
     assert "barrier_up_out needs a barrier" in detail
 
 
-@pytest.mark.parametrize("field", [{"barrier": 120.0}, {"monitoring": "discrete"}, {"rebate": 1.0}])
-def test_barrier_fields_belong_to_barrier_options(field: dict[str, Any]) -> None:
-    ((_, detail),) = refused(**field)
-    assert f"{next(iter(field))} belongs to barrier payoffs" in detail
+@pytest.mark.parametrize(
+    ("field", "value", "takers"),
+    [
+        ("barrier", 120.0, "barrier"),
+        ("monitoring", "discrete", "barrier and lookback"),
+        ("rebate", 1.0, "barrier"),
+        ("payout", 1.0, "cash_or_nothing"),
+        ("extreme", 120.0, "lookback"),
+    ],
+)
+def test_a_field_belongs_to_its_payoffs(field: str, value: Any, takers: str) -> None:
+    ((_, detail),) = refused(**{field: value})
+    assert f"{field} belongs to {takers} payoffs" in detail
+
+
+def test_a_strike_is_needed_by_all_but_a_floating_lookback_which_refuses_it() -> None:
+    ((_, detail),) = refused(strike=None)
+    assert "payoff asian_arithmetic needs a strike" in detail
+    ((_, detail),) = refused(payoff="lookback_floating")
+    assert "payoff lookback_floating has no strike" in detail
+    assert accepted(payoff="lookback_floating", strike=None).strike is None
+
+
+def test_at_all_times_the_spot_is_not_beyond_the_extreme_price() -> None:
+    ((_, detail),) = refused(payoff="lookback_fixed", extreme=90.0)
+    assert "extreme 90 is not the greatest price until today" in detail
+    assert "the spot is 100" in detail
+    ((_, detail),) = refused(payoff="lookback_floating", strike=None, extreme=110.0)
+    assert "extreme 110 is not the least price" in detail
+    assert accepted(payoff="lookback_fixed", extreme=90.0, monitoring="discrete").extreme == 90.0
 
 
 def test_only_an_average_may_include_the_spot() -> None:
