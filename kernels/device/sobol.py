@@ -4,6 +4,8 @@ Words are kept with their bits in reverse order until the end, as a scramble wan
 of the unit interval that a point lies in.
 """
 
+from functools import cache
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -80,6 +82,7 @@ DIMENSIONS = 1 + len(JOE_KUO)
 BITS = 32
 
 
+@cache
 def directions() -> NDArray[np.uint32]:
     """The direction numbers of Sobol points with reversed bits, (DIMENSIONS, BITS): column b belongs to bit b of the
     index."""

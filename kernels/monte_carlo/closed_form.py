@@ -8,6 +8,8 @@ from math import sqrt
 from warpdesk_server.kernels.device.elementary import exp64, log64
 from warpdesk_server.kernels.device.normal_tail import normal_cdf
 
+PI = 3.141592653589793
+
 
 def normal_quantile(probability: float) -> float:
     """The x with normal_cdf(x) = probability in (1e-12, 1 - 1e-12), for an option's prices."""
@@ -22,6 +24,43 @@ def normal_quantile(probability: float) -> float:
         else:
             high = middle
     return high if probability > 0.5 else -high
+
+
+def student_quantile(probability: float, freedom: int) -> float:
+    """The quantile of Student's t at a probability in [0.5, 1 - 1e-9), for an odd number of degrees of freedom above 1.
+
+    Its distribution function is Abramowitz and Stegun (1964), 26.7.3.
+    """
+    low, high = 0.0, 1.0
+    while _student_cdf(high, freedom) < probability:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        if _student_cdf(middle, freedom) < probability:
+            low = middle
+        else:
+            high = middle
+    return 0.0 if probability == 0.5 else high
+
+
+def _student_cdf(t: float, freedom: int) -> float:
+    slope = t / sqrt(freedom)
+    cosine = 1.0 / sqrt(1.0 + slope * slope)
+    total, term = 0.0, cosine
+    for k in range(3, freedom + 1, 2):
+        total += term
+        term *= cosine * cosine * ((k - 1.0) / k)
+    return 0.5 + (_arc_tangent(slope) + slope * cosine * total) / PI
+
+
+def _arc_tangent(x: float) -> float:
+    """By halving the angle four times, and its series."""
+    for _ in range(4):
+        x = x / (1.0 + sqrt(1.0 + x * x))
+    total = 0.0
+    for k in range(21, 0, -2):  # x is at most 0.1
+        total = 1.0 / k - x * x * total
+    return 16.0 * x * total
 
 
 def black_scholes(

@@ -13,11 +13,14 @@ from warpdesk_server.kernels.cpu.compiled import inner
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import exp64, minus_two_log
 from warpdesk_server.kernels.device.fused import fused
+from warpdesk_server.kernels.device.inverse_normal import inverse_normal
 from warpdesk_server.kernels.device.normal import box_muller
 from warpdesk_server.kernels.device.philox import philox4x32
 from warpdesk_server.kernels.device.reduce import BLOCK, sums_of_runs, tree_sum
+from warpdesk_server.kernels.device.sobol import owen_scramble, sobol
 from warpdesk_server.kernels.device.uniform import uniform
 from warpdesk_server.kernels.monte_carlo import spec
+from warpdesk_server.kernels.monte_carlo.bridge import Bridge, bridge
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
 from warpdesk_server.kernels.monte_carlo.plan import (
     ASIAN_ARITHMETIC,
@@ -42,6 +45,8 @@ LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 ZERO, ONE = np.uint64(0), np.uint64(1)
 BLOCKS_PER_TASK = 4
+BLOCK_BITS = BLOCK.bit_length() - 1
+NO_BITS, HALF_TURN, ALL_BITS = np.uint32(0), np.uint32(1 << 31), np.uint32(0xFFFFFFFF)
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
@@ -62,27 +67,28 @@ def simulate(params: MonteCarloParams, first: int, end: int, unit: int, *, seed:
     """
     job, discounts = terms(params), hit_discounts(params)
     k0, k1 = key(seed)
+    bridged = bridge(params, k0, k1)
     sums, counts = np.empty((-(-(end - first) // unit), SUMS)), np.zeros(BINS, dtype=np.int64)
     for start in range(first, end, spec.CHUNK):
         stop = min(start + spec.CHUNK, end)
         partials = np.empty((-(-(stop - start) // BLOCK), SUMS))
         with progress.stage((start - first) / (end - first), (stop - first) / (end - first)):
-            _simulate(job, discounts, np.uint64(k0), np.uint64(k1), start, partials, counts)
+            _simulate(job, discounts, bridged, np.uint64(k0), np.uint64(k1), start, partials, counts)
         found, from_unit = sums_of_runs(partials, unit // BLOCK), (start - first) // unit
         sums[from_unit : from_unit + len(found)] = found
     return {"sums": sums, "counts": counts}
 
 
 def _simulate(
-    job: Any, discounts: NDArray[np.float64], k0: np.uint64, k1: np.uint64, first: int, partials: NDArray[np.float64],
-    counts: NDArray[np.int64],
+    job: Any, discounts: NDArray[np.float64], bridged: Bridge, k0: np.uint64, k1: np.uint64, first: int,
+    partials: NDArray[np.float64], counts: NDArray[np.int64],
 ) -> None:  # fmt: skip
     """Simulate paths from `first` on: fill partials[block] with sums over its paths, and count terminal prices."""
     lock = threading.Lock()
 
     def run(begin: int, end: int) -> None:
         own = np.zeros(BINS, dtype=np.uint32)
-        _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, own)
+        _simulate_blocks(job, discounts, bridged, k0, k1, first, begin, end, partials, own)
         with lock:
             np.add(counts, own, out=counts)
 
@@ -90,20 +96,23 @@ def _simulate(
 
 
 @njit(cache=True, nogil=True)
-def _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, counts):  # type: ignore[no-untyped-def]
+def _simulate_blocks(job, discounts, bridged, k0, k1, first, begin, end, partials, counts):  # type: ignore[no-untyped-def]
     state = np.empty((9, BLOCK))
     words = np.empty((4, BLOCK), dtype=np.uint32)
     normals, squares = np.empty((4, BLOCK), dtype=np.float32), np.empty((4, BLOCK), dtype=np.float32)
+    walks = np.empty((len(bridged.dates) + 1, BLOCK))
     for block in range(begin, end):
         path = first + block * BLOCK
-        _walk(job, discounts, np.uint64(path), k0, k1, words, normals, squares, state)
+        if len(bridged.dates) > 0:
+            _build(bridged, np.uint64(path), k0, k1, words, normals, state[0], walks)
+        _walk(job, discounts, np.uint64(path), k0, k1, words, normals, squares, walks, state)
         live = min(BLOCK, job.paths - path)
         _settle(job, live, state, partials[block])
         _count(job, live, state[0], counts)
 
 
 @inner
-def _walk(job, discounts, path, k0, k1, words, normals, squares, state):  # type: ignore[no-untyped-def]
+def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state):  # type: ignore[no-untyped-def]
     """Simulate an option's BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
     w, sum_w, sum_s, alive, distance, hit, lowest = (
         state[0], state[1], state[2], state[3], state[4], state[5], state[8],
@@ -120,9 +129,14 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, state):  # type
     for step in range(job.steps):
         lane = step % 4
         if lane == 0:
-            _draw(path, np.uint64(step // 4), k0, k1, words, normals)
+            if len(walks) > 1:
+                for ahead in range(min(4, job.steps - step)):
+                    for i in range(BLOCK):
+                        normals[ahead, i] = np.float32(walks[step + ahead + 1, i] - walks[step + ahead, i])
+            else:
+                _draw(path, np.uint64(step // 4), k0, k1, job.mirrored, words, normals)
             if job.kind == LOOKBACK_CONTINUOUS:
-                _draw_squares(path, np.uint64(step // 4), k0, k1, words, squares)
+                _draw_squares(path, np.uint64(step // 4), k0, k1, job.mirrored, words, squares)
         k = np.float64(step + 1)
         if job.kind == EUROPEAN:
             _add(normals[lane], w)
@@ -143,9 +157,17 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, state):  # type
 
 
 @njit(cache=True)
-def _draw(path, step_block, k0, k1, words, normals):  # type: ignore[no-untyped-def]
-    """Draw four normals for each of BLOCK simulated paths; the counter is (path low, path high, step block, 0)."""
-    _draw_words(path, step_block, ZERO, k0, k1, words)
+def _draw(path, step_block, k0, k1, mirrored, words, normals):  # type: ignore[no-untyped-def]
+    """Draw four normals for each of BLOCK simulated paths; the counter is (path low, path high, step block, 0).
+
+    A path and its mirror image have the words of their pair; half a turn more changes the sign of both normals.
+    """
+    if mirrored:
+        _draw_words(path >> ONE, step_block, ZERO, k0, k1, words)
+        for row in range(4):
+            _mirror(words[row], HALF_TURN if row % 2 else NO_BITS)
+    else:
+        _draw_words(path, step_block, ZERO, k0, k1, words)
     for pair in range(2):
         for i in range(BLOCK):
             z0, z1 = box_muller(words[2 * pair, i], words[2 * pair + 1, i])
@@ -154,10 +176,13 @@ def _draw(path, step_block, k0, k1, words, normals):  # type: ignore[no-untyped-
 
 
 @inner
-def _draw_squares(path, step_block, k0, k1, words, squares):  # type: ignore[no-untyped-def]
-    """Draw -2 ln U of four uniform numbers for each of BLOCK simulated paths; the counter's last word is 1."""
-    _draw_words(path, step_block, ONE, k0, k1, words)
+def _draw_squares(path, step_block, k0, k1, mirrored, words, squares):  # type: ignore[no-untyped-def]
+    """Draw -2 ln U of four uniform numbers for each of BLOCK simulated paths; the counter's last word is 1. The mirror
+    image has 1 - U."""
+    _draw_words(path >> ONE if mirrored else path, step_block, ONE, k0, k1, words)
     for lane in range(4):
+        if mirrored:
+            _mirror(words[lane], ALL_BITS)
         for i in range(BLOCK):
             squares[lane, i] = minus_two_log(uniform(words[lane, i]))
 
@@ -171,6 +196,45 @@ def _draw_words(path, step_block, stream, k0, k1, words):  # type: ignore[no-unt
         words[1, i] = b
         words[2, i] = c
         words[3, i] = d
+
+
+@inner
+def _mirror(words, bits):  # type: ignore[no-untyped-def]
+    """Give each pair of antithetic paths one word of the first half of these, and its second path the bits reversed."""
+    for i in range(BLOCK // 2 - 1, -1, -1):
+        word = words[i]
+        words[2 * i] = word
+        words[2 * i + 1] = word ^ bits
+
+
+@inner
+def _build(bridged, path, k0, k1, words, normals, z, walks):  # type: ignore[no-untyped-def]
+    """Build BLOCK paths of one replicate's Sobol points: W at each date, by the bridge's order."""
+    dimensions = len(bridged.directions)
+    replicate, point = np.int64(path) >> bridged.bits, np.int64(path) & ((1 << bridged.bits) - 1)
+    for i in range(BLOCK):
+        walks[0, i] = 0.0
+    for j in range(len(bridged.dates)):
+        if j < dimensions:
+            # Points of a block differ in their last bits alone, so that each is another one and one direction number.
+            words[0, 0] = sobol(point, bridged.bits, bridged.directions[j])
+            for bit in range(BLOCK_BITS):
+                for i in range(1 << bit):
+                    words[0, (1 << bit) + i] = words[0, i] ^ bridged.directions[j, bit]
+            seed = bridged.scrambles[replicate, j]
+            for i in range(BLOCK):
+                z[i] = inverse_normal((np.float64(owen_scramble(words[0, i], seed)) + 0.5) * 2.0**-32)
+        else:
+            lane = (j - dimensions) % 4
+            if lane == 0:
+                _draw(path, np.uint64((j - dimensions) // 4), k0, k1, 0, words, normals)
+            for i in range(BLOCK):
+                z[i] = np.float64(normals[lane, i])
+        w = walks[bridged.dates[j, 0]]
+        left, right = walks[bridged.dates[j, 1]], walks[bridged.dates[j, 2]]
+        a, b, c = bridged.weights[j, 0], bridged.weights[j, 1], bridged.weights[j, 2]
+        for i in range(BLOCK):
+            w[i] = fused(a, left[i], fused(b, right[i], c * z[i]))
 
 
 @inner
@@ -262,6 +326,9 @@ def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
     for i in range(live, BLOCK):
         x[i] = 0.0
         y[i] = 0.0
+    if job.mirrored:
+        _average_pairs(x)
+        _average_pairs(y)
     sums[5] = np.float64(paid)
     sums[6] = np.float64(control_paid)
     scratch = state[4]  # the distances are no longer needed
@@ -278,6 +345,14 @@ def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
         sums[3] = _sum_of_products(y, y, scratch)
         sums[2] = tree_sum(y)
     sums[0] = tree_sum(x)
+
+
+@inner
+def _average_pairs(x):  # type: ignore[no-untyped-def]
+    """Put the mean of each pair of antithetic paths in the place of its first, and 0 in that of its second."""
+    for i in range(0, BLOCK, 2):
+        x[i] = 0.5 * (x[i] + x[i + 1])
+        x[i + 1] = 0.0
 
 
 @inner

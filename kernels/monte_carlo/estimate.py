@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.device.reduce import pairwise_sum
-from warpdesk_server.kernels.monte_carlo.closed_form import exp, normal_quantile
+from warpdesk_server.kernels.device.reduce import pairwise_sum, sums_of_runs
+from warpdesk_server.kernels.monte_carlo.bridge import dimensions
+from warpdesk_server.kernels.monte_carlo.closed_form import exp, normal_quantile, student_quantile
 from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms, terms
 from warpdesk_server.kernels.monte_carlo.reliability import deciding_paths, warnings
-from warpdesk_server.kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, REPLICATES, MonteCarloParams
 
 # Paths on which the control must be expected to pay before its slope is estimated. A slope through a few paths fits
 # them exactly, so the remaining error is not the option's; the README has the coverage measured around 200. The
@@ -26,7 +27,7 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     """The outputs of monte_carlo from the sums over each unit's paths, listed in spec.SUMS, and the histogram of
     W_steps."""
     job = terms(params)
-    n = float(params.paths)
+    n = float(params.paths >> job.mirrored)  # what is summed are the means of antithetic pairs
     x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
     plain_price = job.shift + x / n
     plain_variance = _variance(x, xx, n)
@@ -35,12 +36,20 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     if job.kind == ASIAN_ARITHMETIC and params.control_variate:
         price, variance, control = _controlled(job, n, x, y, xy, _variance(y, yy, n), plain_variance, int(control_paid))
     error = sqrt(variance / n)
+    sobol = params.sampling == "sobol"
+    if sobol:
+        error = _replicates_error(sums, n, control["beta"] if control else 0.0)
+        if control:
+            plain_error = _replicates_error(sums, n, 0.0)
+            control["plain_standard_error"] = plain_error
+            control["variance_reduction"] = (plain_error / error) ** 2 if error > 0.0 else None
     knocked_at_start = job.side * job.barrier <= 0.0 if params.is_barrier else None
     # As in the sum of cubes: the payoff minus its control, with slope 1.
     total = (x - job.weight * y) * job.unit
     squares = (xx - 2.0 * job.weight * xy + job.weight * yy) * job.unit * job.unit
     deciding = deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
-    reach = normal_quantile(0.5 + 0.5 * params.confidence) * error
+    level = 0.5 + 0.5 * params.confidence
+    reach = (student_quantile(level, REPLICATES - 1) if sobol else normal_quantile(level)) * error
     return {
         "price": price,
         "standard_error": error,
@@ -51,6 +60,11 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
         "control_variate": control,
         "knocked_at_start": knocked_at_start,
         "paths": params.paths,
+        "sampling": {
+            "method": params.sampling,
+            "samples": REPLICATES if sobol else int(n),
+            "sobol_dimensions": dimensions(params) if sobol else 0,
+        },
         "paying_paths": int(paid),
         "deciding_paths": deciding,
         "warnings": warnings(params, variance, int(paid), deciding, knocked_at_start=bool(knocked_at_start)),
@@ -62,6 +76,14 @@ def _variance(total: float, squares: float, n: float) -> float:
     """The unbiased sample variance of the paths' payoffs; 0 if it may be only rounding."""
     spread = squares - total * total / n
     return spread / (n - 1.0) if spread > NOISE * squares else 0.0
+
+
+def _replicates_error(sums: NDArray[np.float64], n: float, beta: float) -> float:
+    """The standard error of a mean over Sobol points from its independent scrambles (Owen 1997)."""
+    replicates = sums_of_runs(sums, len(sums) // REPLICATES)
+    means = [(float(row[0]) - beta * float(row[2])) / (n / REPLICATES) for row in replicates]
+    mean = sum(means) / REPLICATES
+    return sqrt(sum((one - mean) * (one - mean) for one in means) / (REPLICATES - 1) / REPLICATES)
 
 
 def _controlled(

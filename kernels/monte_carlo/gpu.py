@@ -11,6 +11,7 @@ from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.monte_carlo import spec
+from warpdesk_server.kernels.monte_carlo.bridge import bridge
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
 from warpdesk_server.kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
 from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
@@ -18,7 +19,9 @@ from warpdesk_server.kernels.sharding import Shard
 
 _CU = Path(__file__).with_name("monte_carlo.cu")
 
-SOURCES: tuple[Source, ...] = tuple(Source(_CU, {"KIND": kind}) for kind in KINDS)
+_WALKS = Source(Path(__file__).with_name("walks.cu"))
+
+SOURCES: tuple[Source, ...] = (*(Source(_CU, {"KIND": kind}) for kind in KINDS), _WALKS)
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
@@ -37,16 +40,18 @@ def simulate(
     """Simulate the paths from `first` to `end` - 1, with the same bytes as cpu.simulate."""
     job = terms(params)
     k0, k1 = key(seed)
+    words = np.uint32(k0), np.uint32(k1)
+    bridged, stored = bridge(params, k0, k1), params.sampling == "sobol"
     kernel = device.kernel(SOURCES[job.kind], "monte_carlo")
     scalars = (
-        *(np.uint32(word) for word in (k0, k1)),
+        *words,
         *(np.int32(number) for number in (job.steps, job.fixings)),
         *(np.float64(number) for number in (job.drift, job.diffusion, job.spot, job.strike, job.sign, job.discount)),
         *(np.float64(number) for number in (job.shift, job.control, job.weight, job.unit, job.bins_per_unit)),
         *(np.float64(number) for number in (job.side, job.barrier, job.barrier_noise)),
         np.int32(job.form),
         np.float64(job.cash),
-        np.int32(tame(job)),
+        *(np.int32(number) for number in (tame(job), job.mirrored, stored)),
     )
     tables = lines(job), hit_discounts(params)
     grid = spec.grid(params.model_copy(update={"paths": end - first}), {})
@@ -57,7 +62,24 @@ def simulate(
         blocks = -(-(paths - start) // BLOCK)
         shared = [device.to_device(table) for table in tables]
         counted, partials = device.zeros(BINS, np.uint32), device.empty((blocks, SUMS), np.float64)
-        kernel((blocks,), (BLOCK,), (np.int64(start), np.int64(paths), *scalars, *shared, partials, counted))
+        if not stored:
+            nowhere = np.int64(0), shared[0]
+            kernel(
+                (blocks,), (BLOCK,), (np.int64(start), np.int64(paths), *scalars, *nowhere, *shared, partials, counted)
+            )
+        else:
+            columns = spec.walks_at_once(params)
+            made = [device.to_device(table) for table in bridged[:4]]
+            walks = device.empty((params.steps + 1, columns), np.float64)
+            dims = np.int32(len(bridged.directions)), np.int32(bridged.bits)
+            build = device.kernel(_WALKS, "walks")
+            for at in range(start, paths, columns):
+                till = min(at + columns, paths)
+                some = slice((at - start) // BLOCK, -(-(till - start) // BLOCK))
+                ends = np.int64(at), np.int64(till)
+                shape = (some.stop - some.start,), (BLOCK,)
+                build(*shape, (*ends, np.int64(columns), *words, np.int32(job.steps), *dims, *made, walks))
+                kernel(*shape, (*ends, *scalars, np.int64(columns), walks, *shared, partials[some], counted))
         summed, histogram = device.to_host(partials), device.to_host(counted)
         found, from_unit = sums_of_runs(summed, unit // BLOCK), (start - first) // unit
         sums[from_unit : from_unit + len(found)] = found

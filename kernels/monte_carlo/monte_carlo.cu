@@ -10,6 +10,9 @@
 // standard deviation, the Brownian bridge misses the level with probability 1 - exp(-2 d0 d1). Lookbacks at all times: the
 // bridge's least distance is (d0 + d1 - sqrt((d1 - d0)^2 - 2 ln U)) / 2, with U from the counter (.., .., j, 1).
 //
+// Antithetic paths: 2i and 2i + 1 have the words of pair i, of which the second turns its angles by half and takes ~word for
+// U. Their sums are of the means of pairs. Sobol: `stored` says that W comes from `walks` (walks.cu), not from Philox.
+//
 // Memory. partials[block][8]: sums over the block's paths of x, x^2, y, y^2, x y, how many had a positive payoff and a
 // positive control (whole numbers to 256 are exact), and ((x - weight y) unit)^3, each by tree_sums.
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
@@ -104,29 +107,57 @@ struct Normals {
     f32 z[4], square[4];
 };
 
+// Where a path's numbers come from: its number, or that of its pair; `turn` is 2^31 for the mirror image, else 0. Or walks.
+struct Numbers {
+    u64 number;
+    u32 turn, key0, key1;
+    i32 steps;
+    const f64* walk;  // W at the start; `columns` further on, W at the next date
+    i64 columns;
+};
+
 // The normals of four steps, of which `step` is the first, and -2 ln U of as many uniform numbers for KIND 6.
-__device__ __forceinline__ Normals draw(u64 number, i32 step, u32 key0, u32 key1) {
-    const PhiloxWords words = philox4x32((u32)number, (u32)(number >> 32), (u32)step / 4u, 0u, key0, key1);
-    const NormalPair front = box_muller(words.w0, words.w1);
-    const NormalPair back = box_muller(words.w2, words.w3);
-    Normals drawn = {{front.z0, front.z1, back.z0, back.z1}, {0.0f, 0.0f, 0.0f, 0.0f}};
+template <bool STORED>
+__device__ __forceinline__ Normals draw(const Numbers& numbers, i32 step) {
+    const u64 number = numbers.number;
+    const u32 key0 = numbers.key0, key1 = numbers.key1;
+    Normals drawn;
+    if (STORED) {
+#pragma unroll
+        for (int lane = 0; lane < 4; ++lane) {
+            const f64* const at = numbers.walk + (step + lane) * numbers.columns;
+            drawn.z[lane] = step + lane < numbers.steps ? (f32)(at[numbers.columns] - at[0]) : 0.0f;
+        }
+    } else {
+        const PhiloxWords words = philox4x32((u32)number, (u32)(number >> 32), (u32)step / 4u, 0u, key0, key1);
+        const NormalPair front = box_muller(words.w0, words.w1 ^ numbers.turn);
+        const NormalPair back = box_muller(words.w2, words.w3 ^ numbers.turn);
+        drawn.z[0] = front.z0;
+        drawn.z[1] = front.z1;
+        drawn.z[2] = back.z0;
+        drawn.z[3] = back.z1;
+    }
     if (REACH_AT_ALL_TIMES) {
         const PhiloxWords more = philox4x32((u32)number, (u32)(number >> 32), (u32)step / 4u, 1u, key0, key1);
-        drawn.square[0] = minus_two_log(uniform(more.w0));
-        drawn.square[1] = minus_two_log(uniform(more.w1));
-        drawn.square[2] = minus_two_log(uniform(more.w2));
-        drawn.square[3] = minus_two_log(uniform(more.w3));
+        const u32 mirror = numbers.turn ? 0xFFFFFFFFu : 0u;
+        drawn.square[0] = minus_two_log(uniform(more.w0 ^ mirror));
+        drawn.square[1] = minus_two_log(uniform(more.w1 ^ mirror));
+        drawn.square[2] = minus_two_log(uniform(more.w2 ^ mirror));
+        drawn.square[3] = minus_two_log(uniform(more.w3 ^ mirror));
+    } else {
+        drawn.square[0] = drawn.square[1] = drawn.square[2] = drawn.square[3] = 0.0f;
     }
     return drawn;
 }
 
-template <bool TAME>
-__device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0, u32 key1, f64 diffusion, f64 side,
-                                     f64 barrier_noise, const f64* lines, const f64* hit_discounts) {
+template <bool TAME, bool STORED>
+__device__ __forceinline__ void walk(Path& path, const Numbers& numbers, f64 diffusion, f64 side, f64 barrier_noise,
+                                     const f64* lines, const f64* hit_discounts) {
+    const i32 steps = numbers.steps;
     i32 step = 0;
 #pragma unroll 2  // the exponential's constants are loaded once for eight steps
     for (; step + 4 <= steps; step += 4) {
-        const Normals drawn = draw(number, step, key0, key1);
+        const Normals drawn = draw<STORED>(numbers, step);
         // Four steps without a branch between them: their exponentials run side by side.
 #pragma unroll
         for (int lane = 0; lane < 4; ++lane)
@@ -134,7 +165,7 @@ __device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0
                           hit_discounts);
     }
     if (step == steps) return;
-    const Normals drawn = draw(number, step, key0, key1);
+    const Normals drawn = draw<STORED>(numbers, step);
 #pragma unroll
     for (int lane = 0; lane < 3; ++lane)
         if (step + lane < steps)
@@ -142,11 +173,17 @@ __device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0
                           hit_discounts);
 }
 
+// The mean of a pair of lanes in the first of them, 0 in the second. All 32 lanes must call it.
+__device__ __forceinline__ f64 mean_of_pair(f64 value) {
+    const f64 other = __shfl_xor_sync(0xffffffffu, value, 1);
+    return threadIdx.x & 1 ? 0.0 : 0.5 * (value + other);
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f64 drift, f64 diffusion, f64 spot,
             f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 weight, f64 unit, f64 bins_per_unit,
-            f64 side, f64 barrier, f64 barrier_noise, i32 form, f64 cash, i32 tame, const f64* lines,
-            const f64* hit_discounts, f64* partials, u32* counts) {
+            f64 side, f64 barrier, f64 barrier_noise, i32 form, f64 cash, i32 tame, i32 mirrored, i32 stored, i64 columns,
+            const f64* walks, const f64* lines, const f64* hit_discounts, f64* partials, u32* counts) {
     __shared__ f64 lanes[(ARITHMETIC ? SUMS : 4) * REDUCE_BLOCK];
     const i64 number = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
@@ -163,10 +200,14 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         path.distance = start;
         path.hit = start > 0.0 ? 0.0 : hit_discounts[0];
         path.lowest = 0.0;
-        if (ARITHMETIC && tame)
-            walk<true>(path, number, steps, key0, key1, diffusion, side, barrier_noise, lines, hit_discounts);
+        const Numbers numbers = {(u64)number >> mirrored, (u32)(number & mirrored) << 31, key0, key1, steps,
+                                 walks + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x, columns};
+        if (stored)
+            walk<false, true>(path, numbers, diffusion, side, barrier_noise, lines, hit_discounts);
+        else if (ARITHMETIC && tame)
+            walk<true, false>(path, numbers, diffusion, side, barrier_noise, lines, hit_discounts);
         else
-            walk<false>(path, number, steps, key0, key1, diffusion, side, barrier_noise, lines, hit_discounts);
+            walk<false, false>(path, numbers, diffusion, side, barrier_noise, lines, hit_discounts);
         if (ASIAN) {
             const f64 ladder = (f64)((i64)steps * (steps + 1) / 2);  // 1 + 2 + .. + steps
             const f64 mean_log = (drift * ladder + diffusion * path.sum_w) / (f64)fixings;
@@ -203,6 +244,10 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         place = place > 0.0 ? place : 0.0;
         place = place < BINS - 1.0 ? place : BINS - 1.0;
         atomicAdd(&counts[(i32)place], 1u);
+    }
+    if (mirrored) {
+        x = mean_of_pair(x);
+        if (ARITHMETIC) y = mean_of_pair(y);
     }
     f64* const partial = partials + (i64)blockIdx.x * SUMS;
     const int warp = threadIdx.x / 32;

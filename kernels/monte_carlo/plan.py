@@ -63,6 +63,7 @@ class Terms(NamedTuple):
     barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0. Or extreme
     barrier_drift: float  # a / b; or a where b = 0
     barrier_noise: float  # 1; or 0 where b = 0
+    mirrored: int  # 1 where paths 2i and 2i + 1 are a pair of antithetic ones
     cash: float  # a barrier's rebate, or what a cash-or-nothing option pays
 
 
@@ -118,6 +119,7 @@ def terms(params: MonteCarloParams) -> Terms:
         barrier=distance / scale,
         barrier_drift=a / scale,
         barrier_noise=b / scale,
+        mirrored=int(params.sampling == "antithetic"),
         cash=cash,
     )
     return job._replace(shift=_payment_without_noise(job, hit_discounts(params)))

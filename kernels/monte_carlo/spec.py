@@ -43,9 +43,17 @@ UNITS = 256  # that a job is cut into at most: their sums take 16 KiB, and many 
 # (x - weight y) unit, for the skewness. Counts to 2^53 are exact in float64.
 SUMS = 8
 
+SOBOL_DIMENSIONS = 64  # those of kernels/device/sobol.py
+
 # The histogram of W_steps / sqrt(steps), a standard normal: 1024 bins a standard deviation, 8 deviations either way.
 BINS_PER_DEVIATION = 1024
 BINS = 16 * BINS_PER_DEVIATION
+
+# Independent scrambles of a Sobol sample, whose prices' spread is the error. Each has a power of two of points, so that
+# a block is of one replicate, and a replicate's sum a subtree of the sum of all.
+REPLICATES = 16
+WALKS_BYTES = 256 << 20  # of paths from Sobol points that a device holds at a time
+SOBOL_STEPS = 4  # path steps that take as long as one from a Sobol point
 
 Positive = Annotated[float, Field(gt=0, ge=1e-9, le=1e12)]
 
@@ -97,6 +105,11 @@ class MonteCarloParams(Params):
     control_variate: bool = Field(
         default=True, description="asian_arithmetic: correct by the geometric average, whose price is known exactly"
     )
+    sampling: Literal["pseudo", "antithetic", "sobol"] = Field(
+        default="pseudo",
+        description="pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol "
+        "points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096",
+    )
     confidence: float = Field(default=0.95, ge=0.5, le=0.999999, description="level of the confidence interval")
     quantiles: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(max_length=100)] = Field(
         default=(0.05, 0.5, 0.95), description="probabilities whose quantiles of the terminal price are wanted"
@@ -145,6 +158,15 @@ class MonteCarloParams(Params):
             raise ValueError("payoff lookback_floating has no strike: its strike is the extreme price")
         if self.payoff != "lookback_floating" and self.strike is None:
             raise ValueError(f"payoff {self.payoff} needs a strike")
+        if self.sampling == "antithetic" and (self.paths % 2 or self.paths < 4):
+            raise ValueError(f"antithetic paths come in pairs, of which there must be two; paths is {self.paths:,}")
+        points = self.paths // REPLICATES
+        if self.sampling == "sobol" and (points < BLOCK or points & (points - 1) or self.paths != points * REPLICATES):
+            fewer = max(BLOCK, 1 << max(points, 1).bit_length() - 1) * REPLICATES
+            raise ValueError(
+                f"Sobol points come in {REPLICATES} replicates of a power of two, at least {BLOCK}: paths may be "
+                f"{fewer:,} or {2 * fewer:,}, not {self.paths:,}"
+            )
         if self.extreme is not None and self.monitoring != "discrete":
             word, past = (
                 ("greatest", self.spot > self.extreme) if self.looks_up else ("least", self.spot < self.extreme)
@@ -199,7 +221,26 @@ def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
     """The cost of a simulation: sums of all blocks, and of a chunk's; counts of up to 64 threads; tables of steps."""
     blocks = -(-params.paths // BLOCK) + -(-min(params.paths, CHUNK) // BLOCK)
     tables = 2 * (params.steps + 1) * 8
-    return Cost(bytes=blocks * SUMS * 8 + 64 * BINS * 4 + tables, work=float(params.paths) * params.steps)
+    work = float(params.paths) * params.steps
+    if params.sampling == "sobol":  # 64 threads have a block of walks each
+        tables += 64 * BLOCK * (params.steps + 1) * 8
+        work *= SOBOL_STEPS
+    return Cost(bytes=blocks * SUMS * 8 + 64 * BINS * 4 + tables, work=work)
+
+
+def walks_at_once(params: MonteCarloParams) -> int:
+    """The paths from Sobol points that a device holds at a time: whole blocks."""
+    fitting = WALKS_BYTES // (BLOCK * (params.steps + 1) * 8)
+    return max(1, min(fitting, -(-params.paths // BLOCK), CHUNK // BLOCK)) * BLOCK
+
+
+def _walks_bytes(params: MonteCarloParams) -> int:
+    """The device memory of walks from Sobol points, and of the tables that make them."""
+    if params.sampling != "sobol":
+        return 0
+    dimensions = min(params.steps, SOBOL_DIMENSIONS)
+    tables = params.steps * 3 * (4 + 8) + dimensions * (32 + REPLICATES) * 4
+    return walks_at_once(params) * (params.steps + 1) * 8 + tables
 
 
 def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
@@ -207,7 +248,8 @@ def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
     blocks = -(-min(params.paths, CHUNK) // BLOCK)
     in_lines = params.steps if params.is_barrier or params.is_lookback or params.payoff == "asian_arithmetic" else 1
     numbers = in_lines + (params.steps + 1 if params.is_barrier else 1)
-    return Grid(-(-params.paths // CHUNK), each=blocks * SUMS * 8, fixed=BINS * 4 + numbers * 8)
+    fixed = BINS * 4 + numbers * 8 + _walks_bytes(params)
+    return Grid(-(-params.paths // CHUNK), each=blocks * SUMS * 8, fixed=fixed)
 
 
 def unit(params: MonteCarloParams) -> int:
@@ -282,6 +324,13 @@ OPERATION = Operation(
         Output("knocked_at_start", "barrier payoffs: whether the spot is at or past the barrier; else null", "value"),
         Output("paths", "paths simulated", "value"),
         Output(
+            "sampling",
+            "{method, samples, sobol_dimensions}: how many independent samples the standard error rests on, which are "
+            "paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points', the others "
+            "being pseudo-random",
+            "value",
+        ),
+        Output(
             "paying_paths",
             "paths whose payoff was positive (barrier at all times: whose expected payoff given its dates was)",
             "value",
@@ -319,5 +368,6 @@ OPERATION = Operation(
         _variant("barrier_down_in", barrier=80.0, monitoring="continuous"),
         _variant("lookback_fixed", monitoring="discrete"),
         _variant("lookback_floating", strike=None),
+        _variant("european", sampling="sobol", paths=4096),
     ),
 )

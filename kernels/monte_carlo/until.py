@@ -1,9 +1,9 @@
 """The specification of monte_carlo_until: a simulation that goes on until its error is as small as is wanted."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.monte_carlo import spec
@@ -25,6 +25,12 @@ class MonteCarloUntilParams(MonteCarloParams):
         "prices, and nothing speaks against that error (`warnings`)"
     )
     paths: int = Field(default=10_000_000_000, ge=2, le=PATHS_LIMIT, description="the most paths that are simulated")
+
+    @model_validator(mode="after")
+    def _paths_can_be_added(self) -> Self:
+        if self.sampling == "sobol":
+            raise ValueError("the number of Sobol points is chosen before the first; monte_carlo takes them")
+        return self
 
 
 def unit(params: MonteCarloUntilParams) -> int:

@@ -94,7 +94,9 @@ def _monte_carlo(random: Random) -> dict[str, Any]:
     payoff = str(random.choice(["european", "asian_arithmetic", "asian_geometric", "barrier_up_out", "lookback_fixed"]))
     market = {"spot": 100.0, "strike": 101.0, "rate": 0.05, "volatility": 0.3, "maturity": 0.75}
     barrier = {"barrier": 120.0} if payoff.startswith("barrier") else {}
-    size = {"steps": int(random.integers(1, 5)), "paths": int(random.integers(300, 2_000))}
+    size: dict[str, Any] = {"steps": int(random.integers(1, 5)), "paths": int(random.integers(300, 2_000))}
+    if random.random() < 0.3:
+        size |= {"paths": 4_096, "sampling": "sobol"}
     return {"payoff": payoff, "option": "call", **market, **barrier, **size, "seed": int(random.integers(1 << 60))}
 
 

@@ -841,6 +841,7 @@ class MonteCarloResult(Result):
     control_variate: Any
     knocked_at_start: Any
     paths: Any
+    sampling: Any
     paying_paths: Any
     deciding_paths: Any
     warnings: Any
@@ -1074,6 +1075,7 @@ class MonteCarloUntilResult(Result):
     control_variate: Any
     knocked_at_start: Any
     paths: Any
+    sampling: Any
     paying_paths: Any
     deciding_paths: Any
     warnings: Any
@@ -4686,6 +4688,7 @@ class Operations(ABC):
         payout: float | None = None,
         extreme: float | None = None,
         control_variate: bool = True,
+        sampling: Literal["pseudo", "antithetic", "sobol"] = "pseudo",
         confidence: float = 0.95,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         **options: Unpack[RunOptions],
@@ -4715,6 +4718,8 @@ class Operations(ABC):
             extreme: lookback: the extreme price until today (default: the spot), the greatest for fixed calls and
                 floating puts, the least for fixed puts and floating calls
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
+            sampling: pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol
+                points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
 
@@ -4732,6 +4737,9 @@ class Operations(ABC):
                 than 200 paths are expected to pay the control
             knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
             paths: paths simulated
+            sampling: {method, samples, sobol_dimensions}: how many independent samples the standard error rests on,
+                which are paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points',
+                the others being pseudo-random
             paying_paths: paths whose payoff was positive (barrier at all times: whose expected payoff given its dates
                 was)
             deciding_paths: paths over squared skewness: of k paths that pay the same where no other pays it is about k.
@@ -4757,6 +4765,7 @@ class Operations(ABC):
             payout=payout,
             extreme=extreme,
             control_variate=control_variate,
+            sampling=sampling,
             confidence=confidence,
             quantiles=quantiles,
         )
@@ -5526,6 +5535,7 @@ class Operations(ABC):
         payout: float | None = None,
         extreme: float | None = None,
         control_variate: bool = True,
+        sampling: Literal["pseudo", "antithetic", "sobol"] = "pseudo",
         confidence: float = 0.95,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         standard_error: float,
@@ -5555,6 +5565,8 @@ class Operations(ABC):
             extreme: lookback: the extreme price until today (default: the spot), the greatest for fixed calls and
                 floating puts, the least for fixed puts and floating calls
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
+            sampling: pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol
+                points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
             standard_error: the simulation ends once the estimate's standard error is at most this, in the currency of
@@ -5574,6 +5586,9 @@ class Operations(ABC):
                 than 200 paths are expected to pay the control
             knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
             paths: paths simulated
+            sampling: {method, samples, sobol_dimensions}: how many independent samples the standard error rests on,
+                which are paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points',
+                the others being pseudo-random
             paying_paths: paths whose payoff was positive (barrier at all times: whose expected payoff given its dates
                 was)
             deciding_paths: paths over squared skewness: of k paths that pay the same where no other pays it is about k.
@@ -5600,6 +5615,7 @@ class Operations(ABC):
             payout=payout,
             extreme=extreme,
             control_variate=control_variate,
+            sampling=sampling,
             confidence=confidence,
             quantiles=quantiles,
             standard_error=standard_error,

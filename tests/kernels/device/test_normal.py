@@ -20,7 +20,7 @@ def normals() -> NDArray[np.float32]:
     words, four = np.empty((4, BLOCK), np.uint32), np.empty((4, BLOCK), np.float32)
     for first in range(0, PATHS, BLOCK):
         for block in range(STEPS // 4):
-            cpu._draw(np.uint64(first), np.uint64(block), np.uint64(2024), np.uint64(1 << 31), words, four)
+            cpu._draw(np.uint64(first), np.uint64(block), np.uint64(2024), np.uint64(1 << 31), 0, words, four)
             drawn[4 * block : 4 * block + 4, first : first + BLOCK] = four
     return np.ascontiguousarray(drawn.T)
 

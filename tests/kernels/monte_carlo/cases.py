@@ -34,6 +34,10 @@ CASES: tuple[Case, ...] = (
     _case("lookback-fixed-put", 15, payoff="lookback_fixed", option="put", steps=6, paths=400, extreme=95.0),
     _case("lookback-floating", 16, payoff="lookback_floating", strike=None, steps=7, paths=600),
     _case("lookback-no-volatility", 17, payoff="lookback_floating", strike=None, steps=4, paths=32, volatility=0.0),
+    _case("antithetic-lookback", 18, payoff="lookback_fixed", steps=6, paths=402, sampling="antithetic"),
+    _case("antithetic-asian", 19, payoff="asian_arithmetic", steps=5, paths=514, sampling="antithetic"),
+    _case("sobol-asian", 20, payoff="asian_arithmetic", steps=70, paths=4096, sampling="sobol"),
+    _case("sobol-lookback", 1 << 63, payoff="lookback_floating", strike=None, steps=3, paths=4096, sampling="sobol"),
     # Of few seeds does a sum end in another bit where two additions of a block's tree change places: of these it does.
     _case("asian-arithmetic-order-of-additions", 18, payoff="asian_arithmetic", steps=2, paths=2048),
     _case("down-out-order-of-additions", 12, payoff="barrier_down_out", steps=3, paths=2048, **_DOWN),

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 Floats = NDArray[np.float64]
 
@@ -34,9 +35,72 @@ def _words(seed: int, paths: int, steps: int, stream: int) -> Floats:
     ).reshape(paths, blocks, 4)
 
 
-def squares(seed: int, paths: int, steps: int) -> Floats:
-    """(paths, steps) squared radii -2 ln U, from a second stream of words."""
-    return -2 * np.log((_words(seed, paths, steps, 1).reshape(paths, -1)[:, :steps] + 0.5) / 2**32)
+def squares(seed: int, p: Any) -> Floats:
+    """(paths, steps) squared radii -2 ln U, from a second stream of words; an antithetic pair has U and 1 - U."""
+    count = p.paths // 2 if p.sampling == "antithetic" else p.paths
+    u = (_words(seed, count, p.steps, 1).reshape(count, -1)[:, : p.steps] + 0.5) / 2**32
+    if p.sampling == "antithetic":
+        u = np.stack([u, 1 - u], axis=1).reshape(p.paths, -1)
+    return -2 * np.log(u)
+
+
+def draws(seed: int, p: Any) -> Floats:
+    """(paths, steps) standard normals of the parameters' sampling."""
+    if p.sampling == "sobol":
+        return _bridged(seed, p)
+    if p.sampling == "antithetic":
+        z = normals(seed, p.paths // 2, p.steps)
+        return np.stack([z, -z], axis=1).reshape(p.paths, -1)
+    return normals(seed, p.paths, p.steps)
+
+
+def _bridged(seed: int, p: Any) -> Floats:
+    """Of SciPy's Sobol points, scrambled, the increments of the paths that a Brownian bridge makes of them."""
+    key, points = [seed % (1 << 32), seed >> 32], p.paths // 16
+    many = min(p.steps, 64)
+    gray = stats.qmc.Sobol(many, scramble=False, bits=32).random(points)
+    index = np.arange(points)
+    plain = np.empty_like(gray)
+    plain[index ^ index >> 1] = gray
+    words = (plain * 2.0**32).astype(np.uint64)
+    z = np.empty((p.paths, p.steps))
+    for replicate in range(16):
+        for j in range(many):
+            scrambled = _owen(words[:, j], philox4x32([j, replicate, 0, 2], key)[0])
+            z[replicate * points : (replicate + 1) * points, j] = stats.norm.ppf((scrambled + 0.5) / 2**32)
+    if p.steps > many:
+        z[:, many:] = normals(seed, p.paths, p.steps - many)
+    w = np.zeros((p.paths, p.steps + 1))
+    w[:, -1] = np.sqrt(p.steps) * z[:, 0]
+    level, j = [(0, p.steps)], 1
+    while level:
+        halves = []
+        for left, right in level:
+            middle = (left + right) // 2
+            if middle > left:
+                part = (middle - left) / (right - left)
+                w[:, middle] = (1 - part) * w[:, left] + part * w[:, right]
+                w[:, middle] += np.sqrt(part * (right - middle)) * z[:, j]
+                j += 1
+                halves += [(left, middle), (middle, right)]
+        level = halves
+    return np.diff(w, axis=1)
+
+
+def _owen(words: "NDArray[np.uint64]", seed: int) -> "NDArray[np.uint64]":
+    """The scramble of pbrt 4 (FastOwenScrambler) in 64-bit arithmetic."""
+    low = np.uint64(0xFFFFFFFF)
+
+    def reverse(x: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+        return sum((x >> np.uint64(bit) & np.uint64(1)) << np.uint64(31 - bit) for bit in range(32))  # type: ignore[return-value]
+
+    v = reverse(words)
+    v ^= v * np.uint64(0x3D20ADEA) & low
+    v = v + np.uint64(seed) & low
+    v = v * np.uint64(seed >> 16 | 1) & low
+    v ^= v * np.uint64(0x05526C56) & low
+    v ^= v * np.uint64(0x53A22864) & low
+    return reverse(v)
 
 
 def normals(seed: int, paths: int, steps: int) -> Floats:
@@ -59,9 +123,7 @@ def simulate(seed: int, p: Any) -> Simulated:
     """Walk every path of the parameters `p` and pay it."""
     h = p.maturity / p.steps
     times = h * np.arange(p.steps + 1)
-    increments = (p.rate - p.dividend - p.volatility**2 / 2) * h + p.volatility * np.sqrt(h) * normals(
-        seed, p.paths, p.steps
-    )
+    increments = (p.rate - p.dividend - p.volatility**2 / 2) * h + p.volatility * np.sqrt(h) * draws(seed, p)
     logs = np.concatenate([np.zeros((p.paths, 1)), np.cumsum(increments, axis=1)], axis=1)
     prices = p.spot * np.exp(logs)
     discount = np.exp(-p.rate * p.maturity)
@@ -86,7 +148,7 @@ def simulate(seed: int, p: Any) -> Simulated:
         heights = up * logs[:, 1:]
         if p.monitoring != "discrete":
             before, after = up * logs[:, :-1], up * logs[:, 1:]
-            most = p.volatility**2 * h * squares(seed, p.paths, p.steps)
+            most = p.volatility**2 * h * squares(seed, p)
             heights = 0.5 * (before + after + np.sqrt((after - before) ** 2 + most))
         extreme = np.maximum(up * np.log((p.extreme or p.spot) / p.spot), heights.max(axis=1))
         extreme = p.spot * np.exp(up * extreme)

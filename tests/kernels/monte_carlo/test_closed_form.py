@@ -10,6 +10,7 @@ from warpdesk_server.kernels.monte_carlo.closed_form import (
     geometric_asian,
     geometric_asian_pays,
     normal_quantile,
+    student_quantile,
 )
 
 
@@ -69,3 +70,9 @@ def test_without_volatility_an_option_is_worth_its_forward() -> None:
 @pytest.mark.parametrize("probability", [1e-9, 0.025, 0.3, 0.5, 0.75, 0.9, 0.975, 0.995, 0.9999995])
 def test_normal_quantiles_are_those_of_scipy(probability: float) -> None:
     assert normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.55, 0.75, 0.975, 0.995, 0.9999995])
+@pytest.mark.parametrize("freedom", [3, 15])
+def test_quantiles_of_students_t_are_those_of_scipy(probability: float, freedom: int) -> None:
+    assert student_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-9)

@@ -12,6 +12,7 @@ from tests.cudasim.device import EmulatedDevice
 from tests.kernels.monte_carlo.test_monte_carlo import PAYOFFS, params
 from tests.kernels.processors import printed
 from warpdesk_server.kernels.monte_carlo import cpu, gpu, spec
+from warpdesk_server.kernels.monte_carlo.bridge import bridge
 from warpdesk_server.kernels.monte_carlo.plan import hit_discounts, tame, terms
 from warpdesk_server.kernels.monte_carlo.spec import BINS, OPERATION, SUMS, MonteCarloParams
 
@@ -129,7 +130,7 @@ def test_paths_are_counted_in_64_bits() -> None:
         partials = np.empty((1, SUMS))
         counts = np.zeros(BINS, dtype=np.int64)
         far = terms(job)._replace(paths=first + 256)
-        cpu._simulate(far, hit_discounts(job), np.uint64(1), np.uint64(2), first, partials, counts)
+        cpu._simulate(far, hit_discounts(job), bridge(job, 1, 2), np.uint64(1), np.uint64(2), first, partials, counts)
         assert counts.sum() == 256
         sums.append(partials[0, 0])
     assert len(set(sums)) == 3

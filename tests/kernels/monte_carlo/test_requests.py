@@ -128,6 +128,21 @@ def test_a_strike_is_needed_by_all_but_a_floating_lookback_which_refuses_it() ->
     assert accepted(payoff="lookback_floating", strike=None).strike is None
 
 
+@pytest.mark.parametrize(("paths", "fewer"), [(100_000, 65_536), (2, 4_096), (4_080, 4_096), (4_097, 4_096)])
+def test_sobol_points_that_are_no_power_of_two_are_refused_with_numbers_that_are(paths: int, fewer: int) -> None:
+    ((_, detail),) = refused(sampling="sobol", paths=paths)
+    assert f"paths may be {fewer:,} or {2 * fewer:,}, not {paths:,}" in detail
+    for fitting in (fewer, 2 * fewer):
+        assert accepted(sampling="sobol", paths=fitting).paths == fitting
+
+
+@pytest.mark.parametrize("paths", [2, 1_001])
+def test_antithetic_paths_come_in_pairs(paths: int) -> None:
+    ((_, detail),) = refused(sampling="antithetic", paths=paths)
+    assert f"come in pairs, of which there must be two; paths is {paths:,}" in detail
+    assert accepted(sampling="antithetic", paths=4).paths == 4
+
+
 def test_at_all_times_the_spot_is_not_beyond_the_extreme_price() -> None:
     ((_, detail),) = refused(payoff="lookback_fixed", extreme=90.0)
     assert "extreme 90 is not the greatest price until today" in detail

@@ -87,6 +87,15 @@ def test_the_answer_is_that_of_monte_carlo_with_the_paths_it_took(wanted: float)
 
 
 @pytest.mark.usefixtures("small_steps")
+def test_antithetic_paths_are_those_of_monte_carlo_too() -> None:
+    fields = {"payoff": "lookback_fixed", "sampling": "antithetic"}
+    outputs = monte_carlo_until(params(standard_error=0.1, paths=100_000, **fields), Undisturbed(), seed=5)
+    assert outputs.pop("reached")
+    plain = MonteCarloParams.model_validate({**OPTION, **fields, "paths": outputs["paths"]})
+    assert text(outputs) == text(cpu.monte_carlo(plain, seed=5))
+
+
+@pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_wherever_it_is_interrupted_the_bytes_are_the_same(steps: int) -> None:
     job = params(standard_error=0.0012, paths=100_001)
@@ -157,6 +166,7 @@ def test_it_reports_the_price_its_error_and_how_far_it_seems_to_be() -> None:
         ({"standard_error": 0.0}, "/params/standard_error", "should be at least 1e-09"),
         ({"paths": 10**11 + 1}, "/params/paths", "should be at most 100000000000"),
         ({"paths": 10**11, "steps": 1001}, "/params/paths", "at most 100,000,000,000,000 are allowed"),
+        ({"sampling": "sobol", "paths": 65_536}, "/params", "the number of Sobol points is chosen before the first"),
         ({"volatility": 9.0}, "/params/volatility", "is a standard deviation of 9 of the log price"),
     ],
 )
