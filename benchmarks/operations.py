@@ -130,7 +130,7 @@ def run_on_gpu(cases: Sequence[Case], device: Device, out: Run, deadline: float 
         if time.monotonic() > deadline:
             out.left_out[f"{case.operation}, {case.label} on the GPU"] = "no time was left"
             continue
-        if find_spec(f"{OPERATIONS[case.operation].package}.gpu") is None:
+        if not OPERATIONS[case.operation].gpu:
             out.left_out[f"{case.operation}, {case.label} on the GPU"] = "it has no GPU implementation"
             continue
         _tell(case, "gpu")

@@ -182,6 +182,11 @@ class Computation:
     same_as: tuple[SameAs, ...] = ()
     counted_as: str = ""
 
+    @cached_property
+    def gpu(self) -> bool:
+        """Whether it has an implementation for GPUs."""
+        return importlib.util.find_spec(f"{self.package}.gpu") is not None
+
     @property
     def confidential(self) -> bool:
         """Whether the computation draws private randomness or takes a secret.

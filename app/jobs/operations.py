@@ -96,10 +96,10 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
     except InvalidRequest as error:
         problems = tuple(_as_given(problem, given) for problem in error.problems)
         raise Refusal("invalid-request", errors.sentence_of(problems, error.count), *problems) from None
+    if submission.backend == "gpu" and not operation.gpu:
+        raise refuse_at("invalid-request", "/backend", f"{operation.name} has no GPU implementation")
     cost, task_limits = operation.cost(params, infos), None
     if isinstance(operation, Task):
-        if submission.backend == "gpu" and not operation.gpu:
-            raise refuse_at("invalid-request", "/backend", f"{operation.name} has no GPU implementation")
         task_limits = operation.limits(params, infos)
     elif cost.bytes > services.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -375,9 +374,7 @@ _TYPICAL = {
     "rolling_quantile",
 }
 # Those that a GPU computes.
-_ON_GPU = {
-    name: operation for name, operation in OPERATIONS.items() if find_spec(f"{operation.package}.gpu") is not None
-}
+_ON_GPU = {name: operation for name, operation in OPERATIONS.items() if operation.gpu}
 SPLIT = [name for name in _ON_GPU if name in _TYPICAL or OPERATIONS[name] not in DECLARED]
 
 

@@ -1,6 +1,5 @@
 """Choose where an operation runs, and say why."""
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,7 +47,7 @@ def choose(
     reason = None
     if found.device is None:
         reason = found.report.reason or "there is no GPU"
-    elif importlib.util.find_spec(f"{operation.package}.gpu") is None:
+    elif not operation.gpu:
         reason = f"{operation.name} has no GPU implementation"
     elif wish != "gpu":
         reason = keep_off_gpu
