@@ -68,10 +68,11 @@ def simulate(params: MonteCarloParams, first: int, end: int, unit: int, *, seed:
     job, discounts = terms(params), hit_discounts(params)
     k0, k1 = key(seed)
     bridged = bridge(params, k0, k1)
-    sums, counts = np.empty((-(-(end - first) // unit), SUMS)), np.zeros(BINS, dtype=np.int64)
+    columns = spec.columns(params)
+    sums, counts = np.empty((-(-(end - first) // unit), columns)), np.zeros(BINS, dtype=np.int64)
     for start in range(first, end, spec.CHUNK):
         stop = min(start + spec.CHUNK, end)
-        partials = np.empty((-(-(stop - start) // BLOCK), SUMS))
+        partials = np.empty((-(-(stop - start) // BLOCK), columns))
         with progress.stage((start - first) / (end - first), (stop - first) / (end - first)):
             _simulate(job, discounts, bridged, np.uint64(k0), np.uint64(k1), start, partials, counts)
         found, from_unit = sums_of_runs(partials, unit // BLOCK), (start - first) // unit
@@ -88,7 +89,16 @@ def _simulate(
 
     def run(begin: int, end: int) -> None:
         own = np.zeros(BINS, dtype=np.uint32)
-        _simulate_blocks(job, discounts, bridged, k0, k1, first, begin, end, partials, own)
+        state, walks = np.empty((11, BLOCK)), np.empty((len(bridged.dates) + 1, BLOCK))
+        # What most requests do not need is compiled apart, and called for each block.
+        step = 1 if job.greeks or len(bridged.dates) else end - begin
+        for block in range(begin, end, step):
+            if len(bridged.dates):
+                _build(bridged, np.uint64(first + block * BLOCK), k0, k1, walks)
+            _simulate_blocks(job, discounts, walks, k0, k1, first, block, block + step, state, partials, own)
+            if job.greeks:
+                live = min(BLOCK, job.paths - first - block * BLOCK)
+                _differentiate(job, live, state, partials[block])
         with lock:
             np.add(counts, own, out=counts)
 
@@ -96,15 +106,11 @@ def _simulate(
 
 
 @njit(cache=True, nogil=True)
-def _simulate_blocks(job, discounts, bridged, k0, k1, first, begin, end, partials, counts):  # type: ignore[no-untyped-def]
-    state = np.empty((9, BLOCK))
+def _simulate_blocks(job, discounts, walks, k0, k1, first, begin, end, state, partials, counts):  # type: ignore[no-untyped-def]
     words = np.empty((4, BLOCK), dtype=np.uint32)
     normals, squares = np.empty((4, BLOCK), dtype=np.float32), np.empty((4, BLOCK), dtype=np.float32)
-    walks = np.empty((len(bridged.dates) + 1, BLOCK))
     for block in range(begin, end):
         path = first + block * BLOCK
-        if len(bridged.dates) > 0:
-            _build(bridged, np.uint64(path), k0, k1, words, normals, state[0], walks)
         _walk(job, discounts, np.uint64(path), k0, k1, words, normals, squares, walks, state)
         live = min(BLOCK, job.paths - path)
         _settle(job, live, state, partials[block])
@@ -114,9 +120,8 @@ def _simulate_blocks(job, discounts, bridged, k0, k1, first, begin, end, partial
 @inner
 def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state):  # type: ignore[no-untyped-def]
     """Simulate an option's BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
-    w, sum_w, sum_s, alive, distance, hit, lowest = (
-        state[0], state[1], state[2], state[3], state[4], state[5], state[8],
-    )  # fmt: skip
+    w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
+    lowest, sum_log, sum_time = state[8], state[9], state[10]
     start = job.side * job.barrier
     for i in range(BLOCK):
         w[i] = 0.0
@@ -126,6 +131,8 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state): 
         distance[i] = start
         hit[i] = 0.0 if start > 0.0 else discounts[0]
         lowest[i] = 0.0
+        sum_log[i] = 0.0
+        sum_time[i] = 0.0
     for step in range(job.steps):
         lane = step % 4
         if lane == 0:
@@ -141,7 +148,10 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state): 
         if job.kind == EUROPEAN:
             _add(normals[lane], w)
         elif job.kind == ASIAN_ARITHMETIC:
-            _average(normals[lane], job.drift * k, job.diffusion, w, sum_w, sum_s)
+            if job.greeks:
+                _average_moments(normals[lane], job.drift * k, job.diffusion, k, w, sum_w, sum_s, sum_log, sum_time)
+            else:
+                _average(normals[lane], job.drift * k, job.diffusion, w, sum_w, sum_s)
         elif job.kind == ASIAN_GEOMETRIC:
             _add_twice(normals[lane], w, sum_w)
         else:
@@ -151,9 +161,9 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state): 
             elif job.kind == BARRIER_CONTINUOUS:
                 _watch_always(normals[lane], level, job.side, discounts[step + 1], w, alive, distance, hit)
             elif job.kind == LOOKBACK_DISCRETE:
-                _reach_on_dates(normals[lane], level, job.side, job.barrier_noise, w, lowest)
+                _reach_on_dates(normals[lane], level, job.side, job.barrier_noise, k, w, lowest, sum_time)
             else:
-                _reach_at_all_times(normals[lane], squares[lane], level, job.side, w, distance, lowest)
+                _reach_at_all_times(normals[lane], squares[lane], level, job.side, k, w, distance, lowest, sum_time)
 
 
 @njit(cache=True)
@@ -162,12 +172,10 @@ def _draw(path, step_block, k0, k1, mirrored, words, normals):  # type: ignore[n
 
     A path and its mirror image have the words of their pair; half a turn more changes the sign of both normals.
     """
+    _draw_words(path >> np.uint64(mirrored), step_block, ZERO, k0, k1, words)
     if mirrored:
-        _draw_words(path >> ONE, step_block, ZERO, k0, k1, words)
         for row in range(4):
             _mirror(words[row], HALF_TURN if row % 2 else NO_BITS)
-    else:
-        _draw_words(path, step_block, ZERO, k0, k1, words)
     for pair in range(2):
         for i in range(BLOCK):
             z0, z1 = box_muller(words[2 * pair, i], words[2 * pair + 1, i])
@@ -179,7 +187,7 @@ def _draw(path, step_block, k0, k1, mirrored, words, normals):  # type: ignore[n
 def _draw_squares(path, step_block, k0, k1, mirrored, words, squares):  # type: ignore[no-untyped-def]
     """Draw -2 ln U of four uniform numbers for each of BLOCK simulated paths; the counter's last word is 1. The mirror
     image has 1 - U."""
-    _draw_words(path >> ONE if mirrored else path, step_block, ONE, k0, k1, words)
+    _draw_words(path >> np.uint64(mirrored), step_block, ONE, k0, k1, words)
     for lane in range(4):
         if mirrored:
             _mirror(words[lane], ALL_BITS)
@@ -207,9 +215,11 @@ def _mirror(words, bits):  # type: ignore[no-untyped-def]
         words[2 * i + 1] = word ^ bits
 
 
-@inner
-def _build(bridged, path, k0, k1, words, normals, z, walks):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, error_model="numpy")
+def _build(bridged, path, k0, k1, walks):  # type: ignore[no-untyped-def]
     """Build BLOCK paths of one replicate's Sobol points: W at each date, by the bridge's order."""
+    words, normals = np.empty((4, BLOCK), dtype=np.uint32), np.empty((4, BLOCK), dtype=np.float32)
+    z = np.empty(BLOCK)
     dimensions = len(bridged.directions)
     replicate, point = np.int64(path) >> bridged.bits, np.int64(path) & ((1 << bridged.bits) - 1)
     for i in range(BLOCK):
@@ -259,6 +269,19 @@ def _average(z, drifted, diffusion, w, sum_w, sum_s):  # type: ignore[no-untyped
 
 
 @inner
+def _average_moments(z, drifted, diffusion, k, w, sum_w, sum_s, sum_log, sum_time):  # type: ignore[no-untyped-def]
+    """The same, and the sums of each price times its logarithm, and times its date."""
+    for i in range(BLOCK):
+        w[i] += np.float64(z[i])
+        sum_w[i] += w[i]
+        log_price = fused(diffusion, w[i], drifted)
+        price = exp64(log_price)
+        sum_s[i] += price
+        sum_log[i] += price * log_price
+        sum_time[i] += price * k
+
+
+@inner
 def _watch_dates(z, level, side, noise, discount, w, alive, hit):  # type: ignore[no-untyped-def]
     """Knock an option's paths that are at or past the level on this date."""
     for i in range(BLOCK):
@@ -286,23 +309,27 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
 
 
 @inner
-def _reach_on_dates(z, level, side, noise, w, lowest):  # type: ignore[no-untyped-def]
-    """Note the least distance of each path from the extreme price so far, below 0 where the path goes beyond it."""
+def _reach_on_dates(z, level, side, noise, k, w, lowest, time):  # type: ignore[no-untyped-def]
+    """Note the least distance of each path from the extreme price so far, below 0 beyond it, and when that is."""
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
         d = side * (level - noise * w[i])
+        time[i] = k if d < lowest[i] else time[i]
         lowest[i] = d if d < lowest[i] else lowest[i]
 
 
 @inner
-def _reach_at_all_times(z, square, level, side, w, distance, lowest):  # type: ignore[no-untyped-def]
+def _reach_at_all_times(z, square, level, side, k, w, distance, lowest, time):  # type: ignore[no-untyped-def]
     """The same at all times: the minimum of the Brownian bridge from d0 to d1 of variance 1 is at most
-    (d0 + d1 - sqrt((d1 - d0)^2 - 2 ln U)) / 2 with probability U (Beaglehole, Dybvig and Zhou 1997)."""
+    (d0 + d1 - sqrt((d1 - d0)^2 - 2 ln U)) / 2 with probability U (Beaglehole, Dybvig and Zhou 1997). It falls with the
+    drift of a step times what is noted as its time."""
     for i in range(BLOCK):
         w[i] += np.float64(z[i])
         d = side * (level - w[i])
         gap = d - distance[i]
-        low = 0.5 * ((d + distance[i]) - sqrt(fused(gap, gap, np.float64(square[i]))))
+        root = sqrt(fused(gap, gap, np.float64(square[i])))
+        low = 0.5 * ((d + distance[i]) - root)
+        time[i] = k - 0.5 * (1.0 + gap / root) if low < lowest[i] else time[i]
         lowest[i] = low if low < lowest[i] else lowest[i]
         distance[i] = d
 
@@ -405,6 +432,56 @@ def _pay(job, w, sum_w, sum_s, alive, hit, lowest, x, y):  # type: ignore[no-unt
                 x[i] = job.discount * last if inside > 0.0 else 0.0
             else:
                 x[i] = vanilla
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _differentiate(job, live, state, sums):  # type: ignore[no-untyped-def]
+    """Write the sums of pathwise derivatives, and of their squares.
+
+    What an option pays by is a sum of prices S. Its derivative to the logarithm of the spot is `first`; `logs` is the
+    sum of S ln(S / spot) and `times` that of S k, of which the others are made.
+    """
+    w, sum_w, sum_s, lowest, sum_log, sum_time = state[0], state[1], state[2], state[8], state[9], state[10]
+    greeks, scratch = np.empty((3, BLOCK)), np.empty(BLOCK)
+    scale = job.diffusion if job.diffusion > 0.0 else 1.0
+    fixings, steps = np.float64(job.fixings), np.float64(job.steps)
+    ladder = np.float64(job.steps * (job.steps + 1) // 2)
+    for i in range(BLOCK):
+        if job.kind == ASIAN_ARITHMETIC:
+            price = job.spot * (sum_s[i] / fixings)
+            first, logs, times = price, job.spot * (sum_log[i] / fixings), job.spot * (sum_time[i] / fixings)
+        elif job.kind == ASIAN_GEOMETRIC:
+            log_price = (job.drift * ladder + job.diffusion * sum_w[i]) / fixings
+            price = job.spot * exp64(log_price)
+            first, logs, times = price, price * log_price, price * (ladder / fixings)
+        else:
+            log_price = job.drift * steps + job.diffusion * w[i]
+            price = job.spot * exp64(log_price)
+            first, logs, times = price, price * log_price, price * steps
+        strike = job.strike
+        if job.kind == LOOKBACK_DISCRETE or job.kind == LOOKBACK_CONTINUOUS:
+            log_extreme = scale * (job.barrier - job.side * lowest[i])
+            extreme = job.spot * exp64(log_extreme)
+            beyond = extreme if lowest[i] < 0.0 else 0.0
+            own = extreme if job.moves else beyond
+            if job.form == FLOATING_STRIKE:
+                first, logs, times = first - own, logs - beyond * log_extreme, times - beyond * sum_time[i]
+                strike = extreme
+            else:
+                price, first, logs, times = extreme, own, beyond * log_extreme, beyond * sum_time[i]
+        inside = job.sign * (price - strike)
+        factor = job.discount * job.sign if inside > 0.0 else 0.0
+        greeks[0, i] = factor * first / job.spot
+        greeks[1, i] = factor * ((logs - job.tilt * times) / job.volatility)
+        greeks[2, i] = factor * (job.step * times) - job.maturity * (job.discount * _positive_part(inside))
+    for greek in range(3):
+        values = greeks[greek]
+        for i in range(live, BLOCK):
+            values[i] = 0.0
+        if job.mirrored:
+            _average_pairs(values)
+        sums[SUMS + 2 * greek + 1] = _sum_of_products(values, values, scratch)
+        sums[SUMS + 2 * greek] = tree_sum(values)
 
 
 @inner

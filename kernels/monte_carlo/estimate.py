@@ -11,7 +11,14 @@ from warpdesk_server.kernels.monte_carlo.bridge import dimensions
 from warpdesk_server.kernels.monte_carlo.closed_form import exp, normal_quantile, student_quantile
 from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms, terms
 from warpdesk_server.kernels.monte_carlo.reliability import deciding_paths, warnings
-from warpdesk_server.kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, REPLICATES, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.spec import (
+    BINS,
+    BINS_PER_DEVIATION,
+    GREEKS,
+    REPLICATES,
+    SUMS,
+    MonteCarloParams,
+)
 
 # Paths on which the control must be expected to pay before its slope is estimated. A slope through a few paths fits
 # them exactly, so the remaining error is not the option's; the README has the coverage measured around 200. The
@@ -28,7 +35,7 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     W_steps."""
     job = terms(params)
     n = float(params.paths >> job.mirrored)  # what is summed are the means of antithetic pairs
-    x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
+    x, xx, y, yy, xy, paid, control_paid, cubes, *moments = (float(value) for value in pairwise_sum(sums))
     plain_price = job.shift + x / n
     plain_variance = _variance(x, xx, n)
     price, variance = plain_price, plain_variance
@@ -38,11 +45,19 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     error = sqrt(variance / n)
     sobol = params.sampling == "sobol"
     if sobol:
-        error = _replicates_error(sums, n, control["beta"] if control else 0.0)
+        replicates = sums_of_runs(sums, len(sums) // REPLICATES)
+        error = _replicates_error(replicates[:, 0] - (control["beta"] if control else 0.0) * replicates[:, 2], n)
         if control:
-            plain_error = _replicates_error(sums, n, 0.0)
+            plain_error = _replicates_error(replicates[:, 0], n)
             control["plain_standard_error"] = plain_error
             control["variance_reduction"] = (plain_error / error) ** 2 if error > 0.0 else None
+    greeks: dict[str, Any] | None = {} if params.greeks else None
+    for greek, name in enumerate(GREEKS if greeks is not None else ()):
+        total, squares = moments[2 * greek : 2 * greek + 2]
+        spread = sqrt(_variance(total, squares, n) / n)
+        if sobol:
+            spread = _replicates_error(replicates[:, SUMS + 2 * greek], n)
+        greeks[name] = {"value": total / n, "standard_error": spread}  # type: ignore[index]
     knocked_at_start = job.side * job.barrier <= 0.0 if params.is_barrier else None
     # As in the sum of cubes: the payoff minus its control, with slope 1.
     total = (x - job.weight * y) * job.unit
@@ -59,6 +74,7 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
         "quantile_resolution": exp(0.5 * _bin_width(job)) - 1.0,
         "control_variate": control,
         "knocked_at_start": knocked_at_start,
+        "greeks": greeks,
         "paths": params.paths,
         "sampling": {
             "method": params.sampling,
@@ -78,10 +94,9 @@ def _variance(total: float, squares: float, n: float) -> float:
     return spread / (n - 1.0) if spread > NOISE * squares else 0.0
 
 
-def _replicates_error(sums: NDArray[np.float64], n: float, beta: float) -> float:
-    """The standard error of a mean over Sobol points from its independent scrambles (Owen 1997)."""
-    replicates = sums_of_runs(sums, len(sums) // REPLICATES)
-    means = [(float(row[0]) - beta * float(row[2])) / (n / REPLICATES) for row in replicates]
+def _replicates_error(sums: NDArray[np.float64], n: float) -> float:
+    """The standard error of a mean over Sobol points from the sums of its independent scrambles (Owen 1997)."""
+    means = [float(one) / (n / REPLICATES) for one in sums]
     mean = sum(means) / REPLICATES
     return sqrt(sum((one - mean) * (one - mean) for one in means) / (REPLICATES - 1) / REPLICATES)
 

@@ -13,15 +13,18 @@ from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.monte_carlo import spec
 from warpdesk_server.kernels.monte_carlo.bridge import bridge
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
-from warpdesk_server.kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
-from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.plan import DIFFERENTIABLE, KINDS, hit_discounts, key, lines, tame, terms
+from warpdesk_server.kernels.monte_carlo.spec import BINS, MonteCarloParams
 from warpdesk_server.kernels.sharding import Shard
 
 _CU = Path(__file__).with_name("monte_carlo.cu")
 
 _WALKS = Source(Path(__file__).with_name("walks.cu"))
 
-SOURCES: tuple[Source, ...] = (*(Source(_CU, {"KIND": kind}) for kind in KINDS), _WALKS)
+_PLAIN = tuple(Source(_CU, {"KIND": kind, "GREEKS": 0}) for kind in KINDS)
+_GREEKS = {kind: Source(_CU, {"KIND": kind, "GREEKS": 1}) for kind in DIFFERENTIABLE}
+
+SOURCES: tuple[Source, ...] = (*_PLAIN, *_GREEKS.values(), _WALKS)
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
@@ -42,7 +45,7 @@ def simulate(
     k0, k1 = key(seed)
     words = np.uint32(k0), np.uint32(k1)
     bridged, stored = bridge(params, k0, k1), params.sampling == "sobol"
-    kernel = device.kernel(SOURCES[job.kind], "monte_carlo")
+    kernel = device.kernel(_GREEKS[job.kind] if params.greeks else _PLAIN[job.kind], "monte_carlo")
     scalars = (
         *words,
         *(np.int32(number) for number in (job.steps, job.fixings)),
@@ -51,17 +54,18 @@ def simulate(
         *(np.float64(number) for number in (job.side, job.barrier, job.barrier_noise)),
         np.int32(job.form),
         np.float64(job.cash),
-        *(np.int32(number) for number in (tame(job), job.mirrored, stored)),
+        *(np.int32(number) for number in (tame(job), job.mirrored, stored, job.moves)),
+        *(np.float64(number) for number in (job.step, job.tilt, job.volatility, job.maturity)),
     )
     tables = lines(job), hit_discounts(params)
     grid = spec.grid(params.model_copy(update={"paths": end - first}), {})
-    sums, counts = np.empty((-(-(end - first) // unit), SUMS)), np.zeros(BINS, np.int64)
+    sums, counts = np.empty((-(-(end - first) // unit), spec.columns(params))), np.zeros(BINS, np.int64)
 
     def work(begin: int, stop: int) -> None:
         start, paths = first + begin * spec.CHUNK, min(first + stop * spec.CHUNK, end)
         blocks = -(-(paths - start) // BLOCK)
         shared = [device.to_device(table) for table in tables]
-        counted, partials = device.zeros(BINS, np.uint32), device.empty((blocks, SUMS), np.float64)
+        counted, partials = device.zeros(BINS, np.uint32), device.empty((blocks, spec.columns(params)), np.float64)
         if not stored:
             nowhere = np.int64(0), shared[0]
             kernel(

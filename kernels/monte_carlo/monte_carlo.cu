@@ -1,6 +1,6 @@
 // Geometric Brownian motion and what one option pays on it. Twin of cpu.py; plan.py defines every scalar.
 // Compiled once per KIND: 0 European or digital, 1 arithmetic Asian, 2 geometric Asian, 3 barrier on dates, 4 barrier at all
-// times, 5 lookback on dates, 6 lookback at all times.
+// times, 5 lookback on dates, 6 lookback at all times. With GREEKS 1, for KIND 0, 1, 2, 5 and 6, the paths' derivatives too.
 //
 // Mathematics. With W_k the float64 sum of the first k float32 normals of a path,
 //     S_k = spot exp(drift k + diffusion W_k).
@@ -15,12 +15,13 @@
 //
 // Memory. partials[block][8]: sums over the block's paths of x, x^2, y, y^2, x y, how many had a positive payoff and a
 // positive control (whole numbers to 256 are exact), and ((x - weight y) unit)^3, each by tree_sums.
+// With GREEKS partials[block][14]: after these the sums of delta, delta^2, vega, vega^2, rho, rho^2 of the paths.
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
 // lines[steps], KIND 1: drift k; KIND 3 to 6: barrier - barrier_drift k; hit_discounts[steps + 1], KIND 3, 4: all threads
 // read the same number at once.
 //
 // Launch: one path per thread, 256 threads, one block per 256 paths from `first` (a multiple of 256), as many as there
-// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 16 KiB (KIND 1) or 8.
+// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 16 KiB (KIND 1), 12 (GREEKS) or 8.
 // `tame` says that no exponent of KIND 1 can leave the range of exp64_within.
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
@@ -54,6 +55,7 @@ const i32 KNOCK_IN = 1;                               // KIND 3, 4
 const i32 FLOATING_STRIKE = 1;                        // KIND 5, 6
 
 const int SUMS = 8;
+const int COLUMNS = GREEKS ? 14 : SUMS;
 const int BINS = 16384;
 
 __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign, f64 discount) {
@@ -64,6 +66,7 @@ __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign
 // Where a path is: W, what its payoff needs of it.
 struct Path {
     f64 w, sum_w, sum_s, alive, distance, hit, lowest;
+    f64 sum_log, sum_time;  // GREEKS: sums of S ln(S / spot) and S k of the arithmetic Asian; time of the extreme price
 };
 
 template <bool TAME>
@@ -73,7 +76,12 @@ __device__ __forceinline__ void advance(Path& path, f32 normal, f32 square, i32 
     if (ASIAN) path.sum_w += path.w;
     if (ARITHMETIC) {
         const f64 log_price = fused(diffusion, path.w, lines[step]);
-        path.sum_s += TAME ? exp64_within(log_price) : exp64(log_price);
+        const f64 price = TAME ? exp64_within(log_price) : exp64(log_price);
+        path.sum_s += price;
+        if (GREEKS) {
+            path.sum_log += price * log_price;
+            path.sum_time += price * (f64)(step + 1);
+        }
     }
     if (BARRIER) {
         f64 still;
@@ -92,12 +100,15 @@ __device__ __forceinline__ void advance(Path& path, f32 normal, f32 square, i32 
     }
     if (REACH_ON_DATES) {
         const f64 d = side * (lines[step] - barrier_noise * path.w);
+        if (GREEKS) path.sum_time = d < path.lowest ? (f64)(step + 1) : path.sum_time;
         path.lowest = d < path.lowest ? d : path.lowest;
     }
     if (REACH_AT_ALL_TIMES) {
         const f64 d = side * (lines[step] - path.w);
         const f64 gap = d - path.distance;
-        const f64 low = 0.5 * ((d + path.distance) - sqrt(fused(gap, gap, widened(square))));
+        const f64 root = sqrt(fused(gap, gap, widened(square)));
+        const f64 low = 0.5 * ((d + path.distance) - root);
+        if (GREEKS) path.sum_time = low < path.lowest ? (f64)(step + 1) - 0.5 * (1.0 + gap / root) : path.sum_time;
         path.lowest = low < path.lowest ? low : path.lowest;
         path.distance = d;
     }
@@ -155,7 +166,8 @@ __device__ __forceinline__ void walk(Path& path, const Numbers& numbers, f64 dif
                                      const f64* lines, const f64* hit_discounts) {
     const i32 steps = numbers.steps;
     i32 step = 0;
-#pragma unroll 2  // the exponential's constants are loaded once for eight steps
+    // Twice, where registers suffice: the exponential's constants are then loaded once for eight steps.
+#pragma unroll(STORED || REACH_AT_ALL_TIMES || GREEKS ? 1 : 2)
     for (; step + 4 <= steps; step += 4) {
         const Normals drawn = draw<STORED>(numbers, step);
         // Four steps without a branch between them: their exponentials run side by side.
@@ -173,6 +185,49 @@ __device__ __forceinline__ void walk(Path& path, const Numbers& numbers, f64 dif
                           hit_discounts);
 }
 
+struct Greeks {
+    f64 delta, vega, rho;
+};
+
+// The derivatives of what a path pays, x. It pays by a sum of prices S, whose derivative to the logarithm of the spot is
+// `first`; `logs` is the sum of S ln(S / spot) and `times` that of S k, of which the others are made.
+__device__ __forceinline__ Greeks differentiate(const Path& path, f64 x, i32 steps, i32 fixings, f64 drift, f64 diffusion,
+                                                f64 spot, f64 strike, f64 sign, f64 discount, f64 side, f64 barrier,
+                                                i32 form, i32 moves, f64 step, f64 tilt, f64 volatility, f64 maturity) {
+    f64 price, first, logs, times;
+    if (ARITHMETIC) {
+        first = price = spot * (path.sum_s / (f64)fixings);
+        logs = spot * (path.sum_log / (f64)fixings);
+        times = spot * (path.sum_time / (f64)fixings);
+    } else {
+        const f64 ladder = (f64)((i64)steps * (steps + 1) / 2);
+        const f64 log_price = GEOMETRIC ? (drift * ladder + diffusion * path.sum_w) / (f64)fixings
+                                        : drift * (f64)steps + diffusion * path.w;
+        first = price = spot * exp64(log_price);
+        logs = price * log_price;
+        times = price * (GEOMETRIC ? ladder / (f64)fixings : (f64)steps);
+    }
+    if (LOOKBACK) {
+        const f64 log_extreme = (diffusion > 0.0 ? diffusion : 1.0) * (barrier - side * path.lowest);
+        const f64 extreme = spot * exp64(log_extreme);
+        const f64 beyond = path.lowest < 0.0 ? extreme : 0.0;
+        const f64 own = moves ? extreme : beyond;
+        if (form == FLOATING_STRIKE) {
+            first -= own;
+            logs -= beyond * log_extreme;
+            times -= beyond * path.sum_time;
+            strike = extreme;
+        } else {
+            price = extreme;
+            first = own;
+            logs = beyond * log_extreme;
+            times = beyond * path.sum_time;
+        }
+    }
+    const f64 factor = sign * (price - strike) > 0.0 ? discount * sign : 0.0;
+    return {factor * first / spot, factor * ((logs - tilt * times) / volatility), factor * (step * times) - maturity * x};
+}
+
 // The mean of a pair of lanes in the first of them, 0 in the second. All 32 lanes must call it.
 __device__ __forceinline__ f64 mean_of_pair(f64 value) {
     const f64 other = __shfl_xor_sync(0xffffffffu, value, 1);
@@ -182,16 +237,17 @@ __device__ __forceinline__ f64 mean_of_pair(f64 value) {
 extern "C" __global__ void __launch_bounds__(256)
 monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f64 drift, f64 diffusion, f64 spot,
             f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 weight, f64 unit, f64 bins_per_unit,
-            f64 side, f64 barrier, f64 barrier_noise, i32 form, f64 cash, i32 tame, i32 mirrored, i32 stored, i64 columns,
-            const f64* walks, const f64* lines, const f64* hit_discounts, f64* partials, u32* counts) {
-    __shared__ f64 lanes[(ARITHMETIC ? SUMS : 4) * REDUCE_BLOCK];
+            f64 side, f64 barrier, f64 barrier_noise, i32 form, f64 cash, i32 tame, i32 mirrored, i32 stored, i32 moves,
+            f64 step, f64 tilt, f64 volatility, f64 maturity, i64 columns, const f64* walks, const f64* lines, const f64* hit_discounts, f64* partials, u32* counts) {
+    __shared__ f64 lanes[(ARITHMETIC ? SUMS : GREEKS ? 6 : 4) * REDUCE_BLOCK];
     const i64 number = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
     f64 y = 0.0;
     f64 paid = 0.0;
     f64 control_paid = 0.0;
+    Greeks greeks = {0.0, 0.0, 0.0};
     if (number < paths) {
-        const f64 start = side * barrier;
+        const f64 start = side * barrier, fixed_strike = strike;
         Path path;
         path.w = 0.0;
         path.sum_w = 0.0;
@@ -200,6 +256,8 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         path.distance = start;
         path.hit = start > 0.0 ? 0.0 : hit_discounts[0];
         path.lowest = 0.0;
+        path.sum_log = 0.0;
+        path.sum_time = 0.0;
         const Numbers numbers = {(u64)number >> mirrored, (u32)(number & mirrored) << 31, key0, key1, steps,
                                  walks + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x, columns};
         if (stored)
@@ -238,6 +296,9 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
                 x = vanilla;
             }
         }
+        if (GREEKS)
+            greeks = differentiate(path, x, steps, fixings, drift, diffusion, spot, fixed_strike, sign, discount, side,
+                                   barrier, form, moves, step, tilt, volatility, maturity);
         paid = x > 0.0 ? 1.0 : 0.0;
         x -= shift;
         f64 place = path.w * bins_per_unit + (f64)(BINS / 2);
@@ -248,8 +309,9 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
     if (mirrored) {
         x = mean_of_pair(x);
         if (ARITHMETIC) y = mean_of_pair(y);
+        if (GREEKS) greeks = {mean_of_pair(greeks.delta), mean_of_pair(greeks.vega), mean_of_pair(greeks.rho)};
     }
-    f64* const partial = partials + (i64)blockIdx.x * SUMS;
+    f64* const partial = partials + (i64)blockIdx.x * COLUMNS;
     const int warp = threadIdx.x / 32;
     const f64 left = (x - weight * y) * unit;
     const f64 cube = left * left * left;
@@ -260,6 +322,13 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
     } else {
         const f64 values[4] = {x, x * x, paid, cube};
         sum = tree_sums(values, lanes);
+    }
+    if (GREEKS) {
+        const f64 values[6] = {greeks.delta, greeks.delta * greeks.delta, greeks.vega, greeks.vega * greeks.vega,
+                               greeks.rho,   greeks.rho * greeks.rho};
+        __syncthreads();
+        const f64 total = tree_sums(values, lanes);
+        if (threadIdx.x % 32 == 0 && warp < 6) partial[SUMS + warp] = total;
     }
     if (threadIdx.x % 32 != 0) return;
     if (ARITHMETIC) {

@@ -33,6 +33,9 @@ KINDS = (
     LOOKBACK_CONTINUOUS,
 ) = tuple(range(7))
 
+# Those whose payoff has no jump, so that a path has Greeks; the digital ones among the first are refused.
+DIFFERENTIABLE = (EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, LOOKBACK_DISCRETE, LOOKBACK_CONTINUOUS)
+
 # The forms of a kind, which differ only in what is paid at the end.
 VANILLA, CASH_OR_NOTHING, ASSET_OR_NOTHING = range(3)  # European
 KNOCK_OUT, KNOCK_IN = range(2)  # barrier
@@ -63,6 +66,12 @@ class Terms(NamedTuple):
     barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0. Or extreme
     barrier_drift: float  # a / b; or a where b = 0
     barrier_noise: float  # 1; or 0 where b = 0
+    greeks: int  # 1 where they are wanted
+    moves: int  # 1 where a lookback's first extreme price is the spot, which moves with it
+    step: float  # h
+    tilt: float  # (rate - dividend + volatility^2 / 2) h
+    volatility: float
+    maturity: float
     mirrored: int  # 1 where paths 2i and 2i + 1 are a pair of antithetic ones
     cash: float  # a barrier's rebate, or what a cash-or-nothing option pays
 
@@ -119,6 +128,12 @@ def terms(params: MonteCarloParams) -> Terms:
         barrier=distance / scale,
         barrier_drift=a / scale,
         barrier_noise=b / scale,
+        greeks=int(params.greeks),
+        moves=int(params.extreme is None),
+        step=h,
+        tilt=(params.rate - params.dividend + 0.5 * params.volatility * params.volatility) * h,
+        volatility=params.volatility,
+        maturity=params.maturity,
         mirrored=int(params.sampling == "antithetic"),
         cash=cash,
     )

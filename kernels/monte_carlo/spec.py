@@ -42,6 +42,7 @@ UNITS = 256  # that a job is cut into at most: their sums take 16 KiB, and many 
 # control minus its expectation. Then 1 if the payoff is positive, 1 if the control's is, and the cube of
 # (x - weight y) unit, for the skewness. Counts to 2^53 are exact in float64.
 SUMS = 8
+GREEKS = ("delta", "vega", "rho")  # the sums of each and of its square follow where they are wanted
 
 SOBOL_DIMENSIONS = 64  # those of kernels/device/sobol.py
 
@@ -110,6 +111,11 @@ class MonteCarloParams(Params):
         description="pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol "
         "points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096",
     )
+    greeks: bool = Field(
+        default=False,
+        description="delta, vega and rho by pathwise derivatives, with their errors; for payoffs without a jump, so "
+        "not for barrier and digital ones",
+    )
     confidence: float = Field(default=0.95, ge=0.5, le=0.999999, description="level of the confidence interval")
     quantiles: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(max_length=100)] = Field(
         default=(0.05, 0.5, 0.95), description="probabilities whose quantiles of the terminal price are wanted"
@@ -158,6 +164,13 @@ class MonteCarloParams(Params):
             raise ValueError("payoff lookback_floating has no strike: its strike is the extreme price")
         if self.payoff != "lookback_floating" and self.strike is None:
             raise ValueError(f"payoff {self.payoff} needs a strike")
+        if self.greeks and not (self.payoff == "european" or self.is_asian or self.is_lookback):
+            raise ValueError(
+                f"greeks are pathwise derivatives, which miss the jump of payoff {self.payoff}; bump its parameters at "
+                "the same seed instead"
+            )
+        if self.greeks and self.volatility == 0.0:
+            raise ValueError("greeks need a volatility, which is 0")
         if self.sampling == "antithetic" and (self.paths % 2 or self.paths < 4):
             raise ValueError(f"antithetic paths come in pairs, of which there must be two; paths is {self.paths:,}")
         points = self.paths // REPLICATES
@@ -225,7 +238,12 @@ def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
     if params.sampling == "sobol":  # 64 threads have a block of walks each
         tables += 64 * BLOCK * (params.steps + 1) * 8
         work *= SOBOL_STEPS
-    return Cost(bytes=blocks * SUMS * 8 + 64 * BINS * 4 + tables, work=work)
+    return Cost(bytes=blocks * columns(params) * 8 + 64 * BINS * 4 + tables, work=work)
+
+
+def columns(params: MonteCarloParams) -> int:
+    """How many sums a block of a simulation has: those listed at SUMS, and two of each Greek."""
+    return SUMS + 2 * len(GREEKS) * params.greeks
 
 
 def walks_at_once(params: MonteCarloParams) -> int:
@@ -249,7 +267,7 @@ def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
     in_lines = params.steps if params.is_barrier or params.is_lookback or params.payoff == "asian_arithmetic" else 1
     numbers = in_lines + (params.steps + 1 if params.is_barrier else 1)
     fixed = BINS * 4 + numbers * 8 + _walks_bytes(params)
-    return Grid(-(-params.paths // CHUNK), each=blocks * SUMS * 8, fixed=fixed)
+    return Grid(-(-params.paths // CHUNK), each=blocks * columns(params) * 8, fixed=fixed)
 
 
 def unit(params: MonteCarloParams) -> int:
@@ -277,7 +295,7 @@ def sharding(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Shar
     return Sharding(
         units,
         partial(like, params),
-        joined={"sums": Division(ArrayInfo("float64", (units, SUMS)))},
+        joined={"sums": Division(ArrayInfo("float64", (units, columns(params))))},
         added={"counts": ArrayInfo("int64", (BINS,))},
         partials="shard_sums",
         outputs="estimate.estimate",
@@ -322,6 +340,12 @@ OPERATION = Operation(
             "value",
         ),
         Output("knocked_at_start", "barrier payoffs: whether the spot is at or past the barrier; else null", "value"),
+        Output(
+            "greeks",
+            "{delta, vega, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price, volatility "
+            "and rate; else null",
+            "value",
+        ),
         Output("paths", "paths simulated", "value"),
         Output(
             "sampling",
@@ -369,5 +393,8 @@ OPERATION = Operation(
         _variant("lookback_fixed", monitoring="discrete"),
         _variant("lookback_floating", strike=None),
         _variant("european", sampling="sobol", paths=4096),
+        *(_variant(payoff, greeks=True) for payoff in ("european", "asian_arithmetic", "asian_geometric")),
+        _variant("lookback_fixed", monitoring="discrete", greeks=True),
+        _variant("lookback_floating", strike=None, greeks=True),
     ),
 )

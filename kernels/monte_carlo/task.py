@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.monte_carlo import cpu, gpu, until
+from warpdesk_server.kernels.monte_carlo import cpu, gpu, spec, until
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
-from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS
+from warpdesk_server.kernels.monte_carlo.spec import BINS
 from warpdesk_server.kernels.monte_carlo.until import MonteCarloUntilParams
 from warpdesk_server.kernels.task import Context
 
@@ -15,7 +15,7 @@ from warpdesk_server.kernels.task import Context
 def monte_carlo_until(params: MonteCarloUntilParams, context: Context, *, seed: int) -> dict[str, Any]:
     """The outputs of monte_carlo with this seed for the paths that were simulated, to the byte, and `reached`."""
     unit = until.unit(params)
-    sums = np.empty((-(-params.paths // unit), SUMS))
+    sums = np.empty((-(-params.paths // unit), spec.columns(params)))
     counts, done = np.zeros(BINS, np.int64), 0
     if context.state is not None:
         counts, done = context.state["counts"], len(context.state["sums"])

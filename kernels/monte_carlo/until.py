@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.monte_carlo import spec
-from warpdesk_server.kernels.monte_carlo.spec import BINS, BLOCK, CHUNK, SUMS, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.spec import BINS, BLOCK, CHUNK, MonteCarloParams
 from warpdesk_server.kernels.operation import Cost, Example, Output
 from warpdesk_server.kernels.task import Task, TaskLimits
 
@@ -47,7 +47,7 @@ def _check(params: MonteCarloUntilParams, _inputs: Mapping[str, ArrayInfo]) -> N
 
 def _state_bytes(params: MonteCarloUntilParams) -> int:
     """The bytes of the sums of all units, and of the histogram."""
-    return -(-params.paths // unit(params)) * SUMS * 8 + BINS * 8
+    return -(-params.paths // unit(params)) * spec.columns(params) * 8 + BINS * 8
 
 
 def _cost(params: MonteCarloUntilParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:

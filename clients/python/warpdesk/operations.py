@@ -840,6 +840,7 @@ class MonteCarloResult(Result):
     quantile_resolution: Any
     control_variate: Any
     knocked_at_start: Any
+    greeks: Any
     paths: Any
     sampling: Any
     paying_paths: Any
@@ -1074,6 +1075,7 @@ class MonteCarloUntilResult(Result):
     quantile_resolution: Any
     control_variate: Any
     knocked_at_start: Any
+    greeks: Any
     paths: Any
     sampling: Any
     paying_paths: Any
@@ -4689,6 +4691,7 @@ class Operations(ABC):
         extreme: float | None = None,
         control_variate: bool = True,
         sampling: Literal["pseudo", "antithetic", "sobol"] = "pseudo",
+        greeks: bool = False,
         confidence: float = 0.95,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         **options: Unpack[RunOptions],
@@ -4720,6 +4723,8 @@ class Operations(ABC):
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
             sampling: pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol
                 points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096
+            greeks: delta, vega and rho by pathwise derivatives, with their errors; for payoffs without a jump, so not
+                for barrier and digital ones
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
 
@@ -4736,6 +4741,8 @@ class Operations(ABC):
                 plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer
                 than 200 paths are expected to pay the control
             knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
+            greeks: {delta, vega, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price,
+                volatility and rate; else null
             paths: paths simulated
             sampling: {method, samples, sobol_dimensions}: how many independent samples the standard error rests on,
                 which are paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points',
@@ -4766,6 +4773,7 @@ class Operations(ABC):
             extreme=extreme,
             control_variate=control_variate,
             sampling=sampling,
+            greeks=greeks,
             confidence=confidence,
             quantiles=quantiles,
         )
@@ -5536,6 +5544,7 @@ class Operations(ABC):
         extreme: float | None = None,
         control_variate: bool = True,
         sampling: Literal["pseudo", "antithetic", "sobol"] = "pseudo",
+        greeks: bool = False,
         confidence: float = 0.95,
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         standard_error: float,
@@ -5567,6 +5576,8 @@ class Operations(ABC):
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
             sampling: pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol
                 points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096
+            greeks: delta, vega and rho by pathwise derivatives, with their errors; for payoffs without a jump, so not
+                for barrier and digital ones
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
             standard_error: the simulation ends once the estimate's standard error is at most this, in the currency of
@@ -5585,6 +5596,8 @@ class Operations(ABC):
                 plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer
                 than 200 paths are expected to pay the control
             knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
+            greeks: {delta, vega, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price,
+                volatility and rate; else null
             paths: paths simulated
             sampling: {method, samples, sobol_dimensions}: how many independent samples the standard error rests on,
                 which are paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points',
@@ -5616,6 +5629,7 @@ class Operations(ABC):
             extreme=extreme,
             control_variate=control_variate,
             sampling=sampling,
+            greeks=greeks,
             confidence=confidence,
             quantiles=quantiles,
             standard_error=standard_error,
