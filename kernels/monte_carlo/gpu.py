@@ -58,7 +58,8 @@ def simulate(
         *(np.float64(number) for number in (job.step, job.tilt, job.volatility, job.maturity)),
     )
     tables = lines(job), hit_discounts(params)
-    grid = spec.grid(params.model_copy(update={"paths": end - first}), {})
+    part = params.model_copy(update={"paths": end - first})
+    grid = spec.grid(part, {})
     sums, counts = np.empty((-(-(end - first) // unit), spec.columns(params))), np.zeros(BINS, np.int64)
 
     def work(begin: int, stop: int) -> None:
@@ -72,7 +73,7 @@ def simulate(
                 (blocks,), (BLOCK,), (np.int64(start), np.int64(paths), *scalars, *nowhere, *shared, partials, counted)
             )
         else:
-            columns = spec.walks_at_once(params)
+            columns = spec.walks_at_once(part)
             made = [device.to_device(table) for table in bridged[:4]]
             walks = device.empty((params.steps + 1, columns), np.float64)
             dims = np.int32(len(bridged.directions)), np.int32(bridged.bits)

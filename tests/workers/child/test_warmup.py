@@ -108,7 +108,8 @@ def quicker(trial: Trial) -> Trial:
     """The same with fewer paths: they are walked one thread at a time here."""
     if "paths" not in trial.example.params:
         return trial
-    return replace(trial, example=replace(trial.example, params={**trial.example.params, "steps": 4, "paths": 300}))
+    paths = 4096 if trial.example.params.get("sampling") == "sobol" else 300
+    return replace(trial, example=replace(trial.example, params={**trial.example.params, "steps": 4, "paths": paths}))
 
 
 def test_choices_and_dtypes_tell_every_variant_apart() -> None:
