@@ -311,7 +311,7 @@ def _variant(payoff: Payoff, **params: Any) -> Example:
 
 OPERATION = Operation(
     name="monte_carlo",
-    compile_seconds=3,
+    compile_seconds=4,
     summary="Price of a European, Asian, barrier, digital or lookback option by simulated geometric Brownian motion, "
     "with its error",
     package="warpdesk_server.kernels.monte_carlo",
