@@ -62,8 +62,8 @@ def shard_sums(params: MonteCarloParams, shard: Shard, *, seed: int) -> dict[str
 def simulate(params: MonteCarloParams, first: int, end: int, unit: int, *, seed: int) -> dict[str, NDArray[Any]]:
     """Simulate the paths from `first`, a multiple of `unit`, to `end` - 1.
 
-    The sums of each unit of paths (units, SUMS), and the counts of terminal prices (BINS). A unit is BLOCK times a
-    power of two, and at most a chunk.
+    The sums of each unit of paths (units, spec.columns), and the counts of terminal prices (BINS). A unit is BLOCK
+    times a power of two, and at most a chunk.
     """
     job, discounts = terms(params), hit_discounts(params)
     k0, k1 = key(seed)
