@@ -111,6 +111,6 @@ def _case(sizes: Sizes, assets: int, paths: int, dates: int, goal: Goal) -> Case
 
 CASES: tuple[Case, ...] = (
     _case("small", 2, 1_000, 4, Goal()),
-    _case("full", 1, 100_000, 50, Goal({NUMPY: 4.0, QUANTLIB: 40.0})),
+    _case("full", 1, 100_000, 50, Goal({NUMPY: 4.0, QUANTLIB: 30.0})),
     _case("full", 5, 100_000, 50, Goal()),
 )

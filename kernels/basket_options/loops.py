@@ -40,9 +40,9 @@ def walk(  # type: ignore[no-untyped-def]
         live = min(BLOCK, paths - first - block * BLOCK)
         for k in range(start, stop, -1):
             if k == job.dates:
-                motion[:] = 0.0
-                paid[:] = 0.0
-                date[:] = 0
+                for i in range(BLOCK):
+                    paid[i] = 0.0
+                    date[i] = 0
             else:
                 _exercise(job, k + 1, tables.discounts[k + 1], coefficients[k + 1], feature, paid, date, rows, x)
             if k == 0:
@@ -78,7 +78,8 @@ def _draw(job, tables, k, path, stream, k0, k1, words, normals, motion):  # type
                     normals[2 * pair, i] = z0
                     normals[2 * pair + 1, i] = z1
         for i in range(BLOCK):
-            motion[j, i] = fused(shrink, motion[j, i], spread * np.float64(normals[lane, i]))
+            before = motion[j, i] if k < job.dates else 0.0
+            motion[j, i] = fused(shrink, before, spread * np.float64(normals[lane, i]))
 
 
 @inner
@@ -90,10 +91,13 @@ def _observe(job, tables, k, motion, feature, x, top):  # type: ignore[no-untype
     # Of a worst, prices are taken with a minus sign: the least is then the greatest.
     side = 1.0 if job.kind == WEIGHTED_SUM or job.kind == BEST_OF else -1.0
     total = feature[0]
-    total[:] = 0.0
-    top[:3] = LEAST
+    for i in range(BLOCK):
+        total[i] = 0.0
+        for place in range(3):
+            top[place, i] = LEAST
     for asset in range(job.assets):
-        x[:] = tables.drifts[asset] * np.float64(k)
+        for i in range(BLOCK):
+            x[i] = tables.drifts[asset] * np.float64(k)
         for j in range(asset + 1):
             load = tables.loads[asset, j]
             for i in range(BLOCK):
@@ -142,7 +146,8 @@ def _basis(job, feature, basis):  # type: ignore[no-untyped-def]
 @inner
 def _exercise(job, k, discount, coefficients, feature, paid, date, basis, waiting):  # type: ignore[no-untyped-def]
     """Exercise those of BLOCK paths on date k whose payment is more than what waiting is worth, as of today."""
-    waiting[:] = 0.0
+    for i in range(BLOCK):
+        waiting[i] = 0.0
     if k < job.dates:
         _basis(job, feature, basis)
         for p in range(job.functions):
@@ -162,7 +167,8 @@ def _regress(job, live, feature, paid, basis, x, moments):  # type: ignore[no-un
     for p in range(job.functions):
         for i in range(BLOCK):
             basis[p, i] = basis[p, i] if feature[0, i] > 0.0 and i < live else 0.0
-    basis[job.functions] = paid
+    for i in range(BLOCK):
+        basis[job.functions, i] = paid[i]
     _add_products(basis, job.functions, 0, job.functions, x, moments)
 
 
@@ -170,9 +176,10 @@ def _regress(job, live, feature, paid, basis, x, moments):  # type: ignore[no-un
 def _settle(job, tables, live, motion, paid, date, rows, x, sums, counts):  # type: ignore[no-untyped-def]
     """Write the sums listed in spec.SUMS over the first `live` paths of a block, and count their dates of exercise."""
     payment, control = rows[1], rows[2]
-    control[:] = 0.0
+    for i in range(BLOCK):
+        control[i] = 0.0
+        x[i] = 0.0
     if job.controlled:
-        x[:] = 0.0
         for j in range(job.assets):
             for i in range(BLOCK):
                 x[i] = fused(tables.control_loads[j], motion[j, i], x[i])

@@ -189,6 +189,12 @@ _TWO: dict[str, dict[str, Any]] = {
     "volatility": {"data": [0.2, 0.3], "dtype": "float64"},
     "correlation": {"data": [[1.0, 0.5], [0.5, 1.0]], "dtype": "float64"},
 }
+_THREE: dict[str, dict[str, Any]] = {
+    "spot": {"data": [100.0, 95.0, 90.0], "dtype": "float64"},
+    "volatility": {"data": [0.2], "dtype": "float64"},
+    "correlation": {"data": [[1.0, 0.5, 0.3], [0.5, 1.0, 0.4], [0.3, 0.4, 1.0]], "dtype": "float64"},
+}
+_PATHS = {"paths": 20_000, "policy_paths": 10_000}
 _MARKET: dict[str, Any] = {"strike": 100.0, "rate": 0.05, "maturity": 1.0}
 _REAL: tuple[DType, ...] = ("float64",)
 
@@ -259,11 +265,20 @@ OPERATION = Operation(
         ),
         Output("warnings", "sentences: why the price or its error is not to be trusted; empty if it is", "value"),
     ),
-    example=Example({"payoff": "best_of", "option": "call", "exercise": "american", **_MARKET, "steps": 9}, _TWO),
+    example=Example(
+        {"payoff": "best_of", "option": "call", "exercise": "american", **_MARKET, "steps": 9, **_PATHS}, _TWO
+    ),
     cost=_cost,
     check=_check,
     grid=grid,
     # Each job has its own seed, and its paths fill a device. Jobs run one by one, so the bytes of one count at a time.
     batching=Batching(steps=1e6, alike=False, bytes=512 << 20),
     randomness="seed",
+    # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
+    variants=(
+        Example({"payoff": "weighted_sum", "option": "call", **_MARKET, "paths": 1_000}, _TWO),
+        Example(
+            {"payoff": "worst_of", "option": "put", "exercise": "american", **_MARKET, "steps": 3, **_PATHS}, _THREE
+        ),
+    ),
 )

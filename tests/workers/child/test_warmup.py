@@ -106,10 +106,12 @@ def test_on_a_gpu_examples_and_variants_compile_every_source() -> None:
 
 def quicker(trial: Trial) -> Trial:
     """The same with fewer paths: they are walked one thread at a time here."""
-    if "paths" not in trial.example.params:
+    params = trial.example.params
+    if "paths" not in params:
         return trial
-    paths = 4096 if trial.example.params.get("sampling") == "sobol" else 300
-    return replace(trial, example=replace(trial.example, params={**trial.example.params, "steps": 4, "paths": paths}))
+    few = {"steps": 4, "paths": 4096 if params.get("sampling") == "sobol" else 300, "policy_paths": 300}
+    chosen = {**params, **{name: few[name] for name in few if name != "policy_paths" or name in params}}
+    return replace(trial, example=replace(trial.example, params=chosen))
 
 
 def test_choices_and_dtypes_tell_every_variant_apart() -> None:
