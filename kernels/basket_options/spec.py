@@ -186,7 +186,8 @@ def _tables(params: BasketOption, assets: int) -> int:
 
 _TWO: dict[str, dict[str, Any]] = {
     "spot": {"data": [100.0, 95.0], "dtype": "float64"},
-    "volatility": {"data": [0.2, 0.3], "dtype": "float64"},
+    "volatility": {"data": [0.2], "dtype": "float64"},
+    "dividend": {"data": [0.1], "dtype": "float64"},
     "correlation": {"data": [[1.0, 0.5], [0.5, 1.0]], "dtype": "float64"},
 }
 _THREE: dict[str, dict[str, Any]] = {
