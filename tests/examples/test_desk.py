@@ -1,6 +1,7 @@
 """The notebook of a trading desk, run against a whole service: it prints what is committed, and its verdict holds.
 
 `DESK_SAVE=1` writes the outputs of the run into the notebook.
+None of its jobs is long (`WARPDESK_LONG_SECONDS`): a long one waits while other processes want the processor.
 """
 
 import os
