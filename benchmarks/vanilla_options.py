@@ -1,14 +1,16 @@
-"""Benchmark cases of the operations on vanilla options beside NumPy with SciPy, and beside py_lets_be_rational."""
+"""Benchmark cases of the operations on vanilla options beside NumPy with SciPy, py_lets_be_rational and QuantLib."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, random
 from warpdesk_server.kernels.catalogue import OPERATIONS
 
-SCIPY, RATIONAL = "NumPy and SciPy", "py_lets_be_rational"
+SCIPY, RATIONAL, QUANTLIB = "NumPy and SciPy", "py_lets_be_rational", "QuantLib"
 PART = 10_000  # options of a peer that takes microseconds for each
+FEW = 1_000  # of one that takes a hundred of them
 
 
 def _book(count: int) -> Inputs:
@@ -81,6 +83,70 @@ def _lets_be_rational(inputs: Inputs) -> Call:
     return call
 
 
+def _quantlib(scheme: str) -> Callable[[Inputs], Call]:
+    """Prices alone of FEW options, each made before: what is timed is the engine's work, and one call for each.
+
+    An engine is told of new market data by its quotes. Maturities are whole days of ten years, to which rates and
+    volatilities are scaled.
+    """
+
+    def make(inputs: Inputs) -> Call:
+        ql = module("QuantLib")
+        today, days, years = ql.Date(2, 1, 2020), 3650, 10.0
+        ql.Settings.instance().evaluationDate = today
+        quotes = [ql.SimpleQuote(1.0) for _ in range(4)]
+        spot, dividend, rate, volatility = (ql.QuoteHandle(quote) for quote in quotes)
+        curves = [
+            ql.YieldTermStructureHandle(ql.FlatForward(today, quote, ql.Actual365Fixed())) for quote in (dividend, rate)
+        ]
+        flat = ql.BlackConstantVol(today, ql.NullCalendar(), volatility, ql.Actual365Fixed())
+        process = ql.BlackScholesMertonProcess(spot, *curves, ql.BlackVolTermStructureHandle(flat))
+        engine = ql.QdFpAmericanEngine(process, getattr(ql.QdFpAmericanEngine, scheme)())
+        exercise = ql.AmericanExercise(today, today + days)
+        part = {name: array[:FEW] for name, array in inputs.items()}
+        scale = part["maturity"] / years
+        market = np.stack(
+            [part["spot"], part["dividend"] * scale, part["rate"] * scale, part["volatility"] * np.sqrt(scale)], axis=1
+        ).tolist()
+        options = []
+        for strike, is_call in zip(part["strike"].tolist(), part["is_call"].tolist(), strict=True):
+            payoff = ql.PlainVanillaPayoff(ql.Option.Call if is_call else ql.Option.Put, strike)
+            option = ql.VanillaOption(payoff, exercise)
+            option.setPricingEngine(engine)
+            options.append(option)
+
+        def call() -> object:
+            out = []
+            for numbers, option in zip(market, options, strict=True):
+                for quote, number in zip(quotes, numbers, strict=True):
+                    quote.setValue(number)
+                out.append(option.NPV())
+            return out
+
+        return call
+
+    return make
+
+
+def _american(accuracy: str, scheme: str, sizes: Sizes, count: int, goals: bool) -> Case:
+    """Ours gives six Greeks and critical prices besides. Its errors are no larger than those of the peer's scheme."""
+    peer = Peer(QUANTLIB, "QuantLib", _quantlib(scheme), per=count / min(FEW, count), note=f"{scheme}, prices alone")
+    goal = Goal({QUANTLIB: 5.0} if goals else {})
+    peers = (peer,) if sizes != "large" else ()
+    label = f"{accuracy}, {measured(count)}"
+    return Case(
+        "american_option",
+        label,
+        {"accuracy": accuracy},
+        lambda: _book(count),
+        sizes,
+        peers,
+        goal,
+        moved=114 * count,
+        repeats=3,
+    )
+
+
 def _cases(sizes: Sizes, count: int, goals: bool = False) -> list[Case]:
     scipy = (Peer(SCIPY, "scipy", _scipy_black_scholes),)
     part = min(PART, count)
@@ -113,6 +179,10 @@ def _cases(sizes: Sizes, count: int, goals: bool = False) -> list[Case]:
 
 
 CASES: tuple[Case, ...] = (
+    _american("fast", "fastScheme", "small", 500, goals=False),
+    _american("fast", "fastScheme", "full", 20_000, goals=True),
+    _american("accurate", "accurateScheme", "full", 20_000, goals=True),
+    _american("accurate", "accurateScheme", "large", 5_000_000, goals=False),
     *_cases("small", 1_000),
     *_cases("full", 1_000_000, goals=True),
     *_cases("large", 50_000_000),

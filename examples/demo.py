@@ -250,6 +250,12 @@ def _options(last: float, volatility: float) -> list[Work]:
             {**market, "strike": last, "price": 0.05 * last},
             lambda result: f"volatility {result['volatility'][0]:.1%}",
         ),
+        Work(
+            "american_option",
+            f"{strikes.size} puts that may be exercised early",
+            {**market, "option": "put", "strike": strikes, "volatility": volatility},
+            lambda result: f"at the money {result['price'][20]:,.2f}, exercised at {result['critical_price'][20]:,.0f}",
+        ),
     ]
 
 

@@ -17,8 +17,12 @@ def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
     shape = next((array.shape for array in jobs[0].values()), (1,))
 
     def parts(outputs: Answer) -> list[dict[str, Any]]:
+        values = {name: output for name, output in outputs.items() if not isinstance(output, np.ndarray)}
         return [
-            {name: (output[at] if inputs else output).reshape(shape) for name, output in outputs.items()}
+            {
+                name: values[name] if name in values else (output[at] if inputs else output).reshape(shape)
+                for name, output in outputs.items()
+            }
             for at in range(len(jobs))
         ]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.problems import refuse
-from warpdesk_server.kernels.vanilla_options.spec import quantities, shape_of
+from warpdesk_server.kernels.vanilla_options.spec import arrays_of, quantities, shape_of
 
 Array = NDArray[Any]
 
@@ -50,8 +50,8 @@ class Contracts:
         return array if self.each[name] else _flat(np.full(length, array[0]), array.dtype)
 
     def answer(self, operation: Operation, out: Sequence[Array]) -> dict[str, Array]:
-        """The outputs in the shape of the options."""
-        return {each.name: array.reshape(self.shape) for each, array in zip(operation.outputs, out, strict=True)}
+        """The arrays of the outputs in the shape of the options."""
+        return {name: array.reshape(self.shape) for name, array in zip(arrays_of(operation), out, strict=True)}
 
 
 def _flat(given: Any, dtype: Any) -> Array:

@@ -7,13 +7,17 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.cpu.pages import empty
-from warpdesk_server.kernels.vanilla_options import loops
+from warpdesk_server.kernels.vanilla_options import loops, premium
+from warpdesk_server.kernels.vanilla_options.american import add_early_exercise
 from warpdesk_server.kernels.vanilla_options.contracts import Contracts
+from warpdesk_server.kernels.vanilla_options.schemes import table
 from warpdesk_server.kernels.vanilla_options.spec import (
+    AMERICAN_OPTION,
     BLACK_SCHOLES,
     HALLEY_STEPS,
     IMPLIED_VOLATILITY,
     NEWTON_STEPS,
+    American,
     BlackScholes,
     ImpliedVolatility,
 )
@@ -52,3 +56,26 @@ def implied_volatility(params: ImpliedVolatility, **inputs: Array) -> dict[str, 
     numbers = (*contracts.strips(loops.STRIP), HALLEY_STEPS, NEWTON_STEPS)
     share(contracts.size, lambda first, end: loops.implied(*numbers, first, end, *out), at_least=_AT_LEAST // 8)
     return contracts.answer(IMPLIED_VOLATILITY, out)
+
+
+def american_option(params: American, **inputs: Array) -> dict[str, Array]:
+    """Prices, Greeks and critical prices of American options, float64, and a status of each, uint8, in the shape of the
+    inputs, or (1) if there are none. README.md has their errors.
+
+    Raises InvalidRequest if a number of is_call is neither 0 nor 1.
+    """
+    contracts, scheme = Contracts(params, inputs), params.scheme
+    out = tuple(empty((len(BLACK_SCHOLES.outputs), contracts.size), np.float64))
+    of_forward, units = params.model == "black76", params.units
+    numbers = (*contracts.strips(loops.STRIP), of_forward, *units)
+    share(contracts.size, lambda first, end: loops.lognormal(*numbers, first, end, out), at_least=_AT_LEAST)
+
+    def premiums(rate: Array, dividend: Array, spread: Array, spot: Array) -> Array:
+        found = empty((4, rate.size), np.float64)
+        given = (rate, dividend, spread, spot, table(scheme), *scheme.sizes)
+        share(rate.size, lambda first, end: premium.premiums(*given, first, end, found), at_least=premium.STRIP)
+        return found
+
+    options = [contracts.numbers[name] for name in contracts.order]
+    added = add_early_exercise(options[:-1], options[-1], out, of_forward, units, premiums)
+    return contracts.answer(AMERICAN_OPTION, (*out, *added)) | params.values

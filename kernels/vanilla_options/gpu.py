@@ -1,7 +1,8 @@
 """The operations on options on a GPU, by chunks of options, with the same bytes as on the CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +14,27 @@ from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.vanilla_options import spec
 from warpdesk_server.kernels.vanilla_options.contracts import Contracts
+from warpdesk_server.kernels.vanilla_options.schemes import table
 from warpdesk_server.kernels.vanilla_options.spec import (
+    AMERICAN_OPTION,
     BLACK_SCHOLES,
     HALLEY_STEPS,
     IMPLIED_VOLATILITY,
     NEWTON_STEPS,
+    American,
     BlackScholes,
     ImpliedVolatility,
+    arrays_of,
 )
 
 Array = NDArray[Any]
 
 _SOURCE = Source(Path(__file__).with_name("vanilla_options.cu"))
-SOURCES: tuple[Source, ...] = (_SOURCE,)
+_AMERICAN = Source(Path(__file__).with_name("american.cu"))
+SOURCES: tuple[Source, ...] = (_SOURCE, _AMERICAN)
 
 _THREADS = 256  # as in vanilla_options.cu
+_AMERICAN_THREADS = 64  # as in american.cu
 _NAN = np.float64(np.nan)
 
 
@@ -38,9 +45,24 @@ def black_scholes(params: BlackScholes, *, device: Device, **inputs: Array) -> d
     """
     units = [np.float64(unit) for unit in params.units]
     if params.model == "bachelier":
-        return _by_chunk(BLACK_SCHOLES, "normal", params, inputs, (*units, _NAN), device)
+        return _by_chunk(BLACK_SCHOLES, [_Launch("normal", (*units, _NAN))], params, inputs, device)
     options = (np.uint32(params.model == "black76"), *units, _NAN)
-    return _by_chunk(BLACK_SCHOLES, "lognormal", params, inputs, options, device)
+    return _by_chunk(BLACK_SCHOLES, [_Launch("lognormal", options)], params, inputs, device)
+
+
+def american_option(params: American, *, device: Device, **inputs: Array) -> dict[str, Array]:
+    """Prices, Greeks and critical prices of American options on a GPU, float64, and a status of each, uint8, in the
+    inputs' shape.
+
+    Raises InvalidRequest if a number of is_call is neither 0 nor 1.
+    """
+    options = (np.uint32(params.model == "black76"), *(np.float64(unit) for unit in params.units))
+    scheme = table(params.scheme), *(np.uint32(size) for size in params.scheme.sizes)
+    launches = [
+        _Launch("lognormal", (*options, _NAN), outputs=6),
+        _Launch("american", (*options, *scheme, _NAN, np.float64(np.inf)), _AMERICAN, _AMERICAN_THREADS),
+    ]
+    return _by_chunk(AMERICAN_OPTION, launches, params, inputs, device) | params.values
 
 
 def implied_volatility(params: ImpliedVolatility, *, device: Device, **inputs: Array) -> dict[str, Array]:
@@ -49,15 +71,26 @@ def implied_volatility(params: ImpliedVolatility, *, device: Device, **inputs: A
     Raises InvalidRequest if a number of is_call is neither 0 nor 1.
     """
     options = (np.uint32(HALLEY_STEPS), np.uint32(NEWTON_STEPS), _NAN)
-    return _by_chunk(IMPLIED_VOLATILITY, "implied", params, inputs, options, device)
+    return _by_chunk(IMPLIED_VOLATILITY, [_Launch("implied", options)], params, inputs, device)
+
+
+class _Launch(NamedTuple):
+    """A kernel that takes the options' numbers, then `options`, arrays among them, and the first of the outputs."""
+
+    name: str
+    options: tuple[Any, ...]
+    source: Source = _SOURCE
+    threads: int = _THREADS
+    outputs: int | None = None
 
 
 def _by_chunk(
-    operation: Operation, name: str, params: Any, inputs: dict[str, Array], options: tuple[Any, ...], device: Device
+    operation: Operation, launches: Sequence[_Launch], params: Any, inputs: dict[str, Array], device: Device
 ) -> dict[str, Array]:
-    """The outputs of a kernel that takes the options' numbers and then `options`, run over the chunks of the job."""
-    contracts, kernel = Contracts(params, inputs), device.kernel(_SOURCE, name)
-    out = [np.empty(contracts.size, np.uint8 if each.name == "status" else np.float64) for each in operation.outputs]
+    """The outputs of kernels that run one after another, over the chunks of the job."""
+    contracts = Contracts(params, inputs)
+    kernels = [device.kernel(launch.source, launch.name) for launch in launches]
+    out = [np.empty(contracts.size, np.uint8 if name == "status" else np.float64) for name in arrays_of(operation)]
     vary = np.uint32(sum(1 << j for j, name in enumerate(contracts.order) if contracts.each[name]))
 
     def work(first: int, end: int) -> None:
@@ -69,7 +102,10 @@ def _by_chunk(
         given = [numbers[name] for name in contracts.order]
         count = part.stop - part.start
         results = [device.empty(count, array.dtype) for array in out]
-        kernel((-(-count // _THREADS),), (_THREADS,), (np.uint64(count), vary, *given, *options, *results))
+        for launch, kernel in zip(launches, kernels, strict=True):
+            options = [device.to_device(each) if isinstance(each, np.ndarray) else each for each in launch.options]
+            arguments = (np.uint64(count), vary, *given, *options, *results[: launch.outputs])
+            kernel((-(-count // launch.threads),), (launch.threads,), arguments)
         for array, result in zip(out, results, strict=True):
             device.to_host(result, array[part])
 

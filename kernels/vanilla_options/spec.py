@@ -1,8 +1,9 @@
-"""The specification of the operations on vanilla options: prices with Greeks, and implied volatilities."""
+"""The specification of the operations on vanilla options: prices with Greeks, European and American, and implied
+volatilities."""
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -11,6 +12,7 @@ from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
+from warpdesk_server.kernels.sharding import Division, Sharding
 
 # Options in a chunk on a device; it changes no byte.
 CHUNK = 1 << 20
@@ -23,6 +25,38 @@ Number = float | None
 
 # What is said of each implied volatility, as in vanilla_options.cu.
 OK, BELOW, ABOVE, NO_VEGA, UNKNOWN = range(5)
+# What is said of each American option, as in american.cu, besides UNKNOWN.
+HOLD, EXERCISE, EUROPEAN, OUTSIDE = range(4)
+TWO_BOUNDARIES = 5
+# The range in which errors are stated: of the spread, which is volatility * sqrt(maturity), and of a put's
+# (rate - dividend) * maturity in parts of it. A smaller spread is taken as none.
+LEAST_SPREAD, MOST_SPREAD = 1e-10, 3.0
+LEAST_DRIFT, MOST_DRIFT = -10.0, 30.0
+
+
+class Scheme(NamedTuple):
+    """The size of a numerical scheme of American options, and its errors.
+
+    Those are of prices of strike 100 in everyday markets, which README.md describes beside others.
+    """
+
+    nodes: int  # points in time of the boundary, 4 k + 1
+    points: int  # of the quadrature of each node
+    steps: int  # of the fixed point
+    last: int  # points of the quadrature of the price
+    rms_error: float
+    max_error: float
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        return self.nodes, self.points, self.steps, self.last
+
+
+SCHEMES = {
+    "fast": Scheme(5, 7, 3, 15, 1e-4, 1e-3),
+    "accurate": Scheme(9, 11, 4, 25, 1e-5, 1e-4),
+    "high": Scheme(13, 21, 7, 41, 5e-7, 5e-6),
+}
 # Steps of an implied volatility: after three a guess is good to 1e-12, and the others have what rounding left.
 HALLEY_STEPS = 3
 NEWTON_STEPS = 2
@@ -61,6 +95,27 @@ class BlackScholes(_Contract):
         return (1.0, 1.0) if self.per == "unit" else (0.01, 1 / 365)
 
 
+class American(BlackScholes):
+    model: Literal["black_scholes_merton", "black76"] = Field(
+        default="black_scholes_merton",
+        description="black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.",
+    )
+    accuracy: Literal["fast", "accurate", "high"] = Field(
+        default="accurate",
+        description="size of the scheme. Prices of strike 100 in everyday markets are good to 1e-3 (fast), 1e-4 "
+        "(accurate) or 5e-6 (high); each takes about four times as long as the one before.",
+    )
+
+    @property
+    def scheme(self) -> Scheme:
+        return SCHEMES[self.accuracy]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The output that says how the others were computed."""
+        return {"scheme": {"accuracy": self.accuracy, **self.scheme._asdict()}}
+
+
 class ImpliedVolatility(_Contract):
     model: Literal["black_scholes_merton", "black76"] = Field(
         default="black_scholes_merton",
@@ -79,6 +134,11 @@ def quantities(params: _Contract) -> tuple[str, ...]:
 def shape_of(inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """The shape of an answer: that of the options' arrays, or (1) where all is one number."""
     return next((info.shape for info in inputs.values()), (1,))
+
+
+def arrays_of(operation: Operation) -> list[str]:
+    """The names of an operation's outputs that are arrays."""
+    return [each.name for each in operation.outputs if each.kind == "array"]
 
 
 def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
@@ -133,14 +193,14 @@ def _out_of_range(params: Any) -> Iterator[Problem]:
             )
 
 
-def grid(outputs: int) -> Any:
+def grid(outputs: int, fixed: int = 0) -> Any:
     """The grid of a job: chunks of CHUNK options, each with its inputs and so many bytes of outputs; numbers in params
-    besides."""
+    and `fixed` bytes besides."""
 
     def cut(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
         size = prod(shape_of(inputs))
         each = outputs + sum(info.nbytes // info.size for info in inputs.values())
-        return Grid(-(-size // CHUNK), min(size, CHUNK) * each, 8 * len(quantities(params)) + 8)
+        return Grid(-(-size // CHUNK), min(size, CHUNK) * each, 8 * len(quantities(params)) + 8 + fixed)
 
     return cut
 
@@ -153,6 +213,23 @@ def cost(outputs: int, seconds: float) -> Any:
         return Cost(sum(info.nbytes for info in inputs.values()) + outputs * size, float(size), step=seconds)
 
     return count
+
+
+def _sharding(params: American, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
+    """The sharding of American options: one by one."""
+    if not inputs:
+        return None
+    shape = shape_of(inputs)
+    return Sharding(
+        prod(shape),
+        lambda _: params,
+        inputs={name: Division(info) for name, info in inputs.items()},
+        joined={
+            name: Division(ArrayInfo("uint8" if name == "status" else "float64", shape))
+            for name in arrays_of(AMERICAN_OPTION)
+        },
+        values=params.values,
+    )
 
 
 def _input(name: str, doc: str) -> Input:
@@ -245,4 +322,47 @@ IMPLIED_VOLATILITY = Operation(
     compile_seconds=5.0,
 )
 
-OPERATIONS = (BLACK_SCHOLES, IMPLIED_VOLATILITY)
+AMERICAN_OPTION = Operation(
+    name="american_option",
+    summary="Prices, Greeks and critical prices of American options by Black-Scholes-Merton or Black 76.",
+    package="warpdesk_server.kernels.vanilla_options",
+    params=American,
+    inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),
+    outputs=(
+        Output("price", f"value today; {_SHAPE}, as all outputs; NaN where status is 4 or 5"),
+        Output("delta", "change of the price for 1 of the spot, or of the forward; -1 or 1 where exercised now"),
+        Output("gamma", "change of delta for 1 of the spot, or of the forward; 0 where exercised now"),
+        Output("vega", "change of the price for 1.00 of volatility; with per: market for 0.01"),
+        Output("theta", "change of the price with time: in a year, with per: market in a day of 365"),
+        Output("rho", "change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01"),
+        Output(
+            "critical_price",
+            "spot or forward at and below which a put, or at and above which a call, is exercised today; 0 or infinite "
+            "where none is",
+        ),
+        Output(
+            "status",
+            "uint8, of the same shape. 0: worth more alive. 1: exercised now. 2: never exercised before expiry, so "
+            "European. 3: computed outside the range for which errors are stated. 4: a number is NaN or out of range. "
+            "5: two boundaries, as of a put with dividend < rate < 0.",
+        ),
+        Output(
+            "scheme",
+            "object: accuracy; the sizes nodes, points, steps and last; rms_error and max_error of prices of strike "
+            "100 in everyday markets",
+            kind="value",
+        ),
+    ),
+    example=Example(
+        {"option": "put", "spot": 100.0, "rate": 0.05, "dividend": 0.02, "volatility": 0.2, "maturity": 1.0},
+        {"strike": {"data": [80.0, 100.0, 120.0], "dtype": "float64"}},
+    ),
+    cost=cost(57, 2e-5),
+    grid=grid(57, fixed=1 << 16),  # the largest table has 34 kB
+    check=_check,
+    batching=Batching(steps=5e2),
+    compile_seconds=7.0,
+    sharding=_sharding,
+)
+
+OPERATIONS = (BLACK_SCHOLES, IMPLIED_VOLATILITY, AMERICAN_OPTION)

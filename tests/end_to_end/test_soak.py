@@ -73,6 +73,7 @@ def requests() -> tuple[Request, ...]:
         *(documented(name) for name in ("cross_rank", "cross_zscore", "winsorise", "neutralise")),
         *(documented(name) for name in ("covariance", "risk_parity")),
         *(documented(name) for name in ("black_scholes", "implied_volatility", "basket_option")),
+        *(documented(name) for name in ("black_scholes", "implied_volatility", "american_option")),
         *(documented(name) for name in ("tridiagonal_solve", "tridiagonal_inverse_diagonal")),
         *(documented(name) for name in ("covariance", "risk_parity", "frontier", "hrp")),
         *(documented(name) for name in ("value_at_risk", "var_backtest", "performance")),

@@ -25,7 +25,7 @@ from tests.kernels.portfolio.cases import matrices
 from tests.kernels.remembering import RememberingDevice
 from tests.kernels.risk.cases import covariance, forecasts, series, weighted_book
 from tests.kernels.tridiagonal.cases import systems
-from tests.kernels.vanilla_options.cases import MODELS, book, quotes
+from tests.kernels.vanilla_options.cases import MODELS, book, early_book, quotes
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
@@ -251,6 +251,10 @@ def _black_scholes(random: Random) -> dict[str, Any]:
     return {"model": model, **_one_for_all(random, book(int(random.integers(48, 160)), model))}
 
 
+def _american(random: Random) -> dict[str, Any]:
+    return {"accuracy": "fast", **_one_for_all(random, early_book(int(random.integers(48, 160))))}
+
+
 def _one_for_all(random: Random, inputs: dict[str, Any]) -> dict[str, Any]:
     """Some of the numbers of options the same for all, as params."""
     found = {name: float(array[0]) if random.random() < 0.3 else array for name, array in inputs.items()}
@@ -325,6 +329,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "winsorise": lambda random: {"lower": 0.1, "upper": float(random.uniform(0.5, 1)), **_across(random)},
     "neutralise": lambda random: _across(random, factors=True),
     "black_scholes": _black_scholes,
+    "american_option": _american,
     "covariance": _covariance,
     "risk_parity": _risk_parity,
     "implied_volatility": lambda random: _one_for_all(random, quotes(int(random.integers(48, 160)))),

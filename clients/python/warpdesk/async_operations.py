@@ -17,6 +17,7 @@ from warpdesk.operations import (
     AdxResult,
     AdxrResult,
     AlmaResult,
+    AmericanOptionResult,
     ApoResult,
     AroonResult,
     AtrResult,
@@ -1884,6 +1885,41 @@ class AsyncOperations(ABC):
             model=model,
         )
         return typed(ImpliedVolatilityResult, await self.run("implied_volatility", params=fields, **options))
+
+    async def american_option(
+        self,
+        *,
+        spot: Numbers | float | None = None,
+        forward: Numbers | float | None = None,
+        strike: Numbers | float | None = None,
+        rate: Numbers | float | None = None,
+        dividend: Numbers | float | None = None,
+        maturity: Numbers | float | None = None,
+        volatility: Numbers | float | None = None,
+        is_call: Numbers | None = None,
+        option: Literal["call", "put"] | None = None,
+        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
+        per: Literal["unit", "market"] = "unit",
+        accuracy: Literal["fast", "accurate", "high"] = "accurate",
+        **options: Unpack[RunOptions],
+    ) -> AmericanOptionResult:
+        """Prices, Greeks and critical prices of American options by Black-Scholes-Merton or Black 76. Arguments are
+        those of `Client.american_option`."""
+        fields = given(
+            spot=spot,
+            forward=forward,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            maturity=maturity,
+            volatility=volatility,
+            is_call=is_call,
+            option=option,
+            model=model,
+            per=per,
+            accuracy=accuracy,
+        )
+        return typed(AmericanOptionResult, await self.run("american_option", params=fields, **options))
 
     async def covariance(
         self,

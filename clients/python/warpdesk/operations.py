@@ -735,6 +735,20 @@ class ImpliedVolatilityResult(Result):
     status: AnyArray
 
 
+class AmericanOptionResult(Result):
+    """The result of `american_option`."""
+
+    price: AnyArray
+    delta: AnyArray
+    gamma: AnyArray
+    vega: AnyArray
+    theta: AnyArray
+    rho: AnyArray
+    critical_price: AnyArray
+    status: AnyArray
+    scheme: Any
+
+
 class CovarianceResult(Result):
     """The result of `covariance`."""
 
@@ -4124,6 +4138,78 @@ class Operations(ABC):
             model=model,
         )
         return typed(ImpliedVolatilityResult, self.run("implied_volatility", params=fields, **options))
+
+    def american_option(
+        self,
+        *,
+        spot: Numbers | float | None = None,
+        forward: Numbers | float | None = None,
+        strike: Numbers | float | None = None,
+        rate: Numbers | float | None = None,
+        dividend: Numbers | float | None = None,
+        maturity: Numbers | float | None = None,
+        volatility: Numbers | float | None = None,
+        is_call: Numbers | None = None,
+        option: Literal["call", "put"] | None = None,
+        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
+        per: Literal["unit", "market"] = "unit",
+        accuracy: Literal["fast", "accurate", "high"] = "accurate",
+        **options: Unpack[RunOptions],
+    ) -> AmericanOptionResult:
+        """Prices, Greeks and critical prices of American options by Black-Scholes-Merton or Black 76.
+
+        Args:
+            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
+                one number; NaN where unknown
+            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
+                have, or one number; NaN where unknown
+            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
+                NaN where unknown
+            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
+                one number; NaN where unknown
+            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
+                shape, which all arrays have, or one number; NaN where unknown
+            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
+            volatility: per square root of a year: 0.2 is 20 %; in bachelier in the currency of the price, such as 1.5;
+                an array of any shape, which all arrays have, or one number; NaN where unknown
+            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
+            option: what all options are; else the input is_call says it of each
+            model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.
+            per: unit: vega for 1.00 of volatility, rho for 1.00 of rate, theta for a year. market: vega and rho for
+                0.01, theta for a day of 365.
+            accuracy: size of the scheme. Prices of strike 100 in everyday markets are good to 1e-3 (fast), 1e-4
+                (accurate) or 5e-6 (high); each takes about four times as long as the one before.
+
+        Returns:
+            price: value today; of the shape of the arrays, or (1), as all outputs; NaN where status is 4 or 5
+            delta: change of the price for 1 of the spot, or of the forward; -1 or 1 where exercised now
+            gamma: change of delta for 1 of the spot, or of the forward; 0 where exercised now
+            vega: change of the price for 1.00 of volatility; with per: market for 0.01
+            theta: change of the price with time: in a year, with per: market in a day of 365
+            rho: change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01
+            critical_price: spot or forward at and below which a put, or at and above which a call, is exercised today;
+                0 or infinite where none is
+            status: uint8, of the same shape. 0: worth more alive. 1: exercised now. 2: never exercised before expiry,
+                so European. 3: computed outside the range for which errors are stated. 4: a number is NaN or out of
+                range. 5: two boundaries, as of a put with dividend < rate < 0.
+            scheme: object: accuracy; the sizes nodes, points, steps and last; rms_error and max_error of prices of
+                strike 100 in everyday markets
+        """
+        fields = given(
+            spot=spot,
+            forward=forward,
+            strike=strike,
+            rate=rate,
+            dividend=dividend,
+            maturity=maturity,
+            volatility=volatility,
+            is_call=is_call,
+            option=option,
+            model=model,
+            per=per,
+            accuracy=accuracy,
+        )
+        return typed(AmericanOptionResult, self.run("american_option", params=fields, **options))
 
     def covariance(
         self,

@@ -96,6 +96,16 @@ def near_quotes() -> Arrays:
 
 _ONE = {"option": "put", "spot": 100.0, "rate": 0.03, "dividend": 0.01, "volatility": 0.2, "maturity": 0.7}
 
+
+def early_book(count: int) -> Arrays:
+    """Options that may be worth exercising early, others that never are, and some of two boundaries."""
+    found, edges = book(count, seed=9), odd()
+    some = min(count // 4, 900)
+    return {name: np.concatenate([edges[name][:some], array[some:]]) for name, array in found.items()}
+
+
+_FORWARD = {"option": "call", "forward": 100.0, "rate": 0.03, "volatility": 0.2, "maturity": 0.7}
+
 _QUOTED = {name: number for name, number in _ONE.items() if name != "volatility"}
 
 CASES: tuple[Case, ...] = (
@@ -120,5 +130,9 @@ CASES: tuple[Case, ...] = (
     _case("implied_volatility", {**_QUOTED, "price": 3.0}, lambda: strikes(129), "129"),
     _case("implied_volatility", {"spot": 1.0, "rate": 0.0, "dividend": 0.0, "maturity": 1.0}, near_quotes, "near"),
     _case("implied_volatility", {**_QUOTED, "price": 3.0, "strike": 90.0}, dict, "one"),
+    _case("american_option", {"accuracy": "fast"}, lambda: early_book(513), "513"),
+    _case("american_option", {"model": "black76", **_FORWARD}, lambda: strikes(65), "black76-65"),
+    _case("american_option", {**_ONE, "accuracy": "high", "per": "market"}, lambda: strikes(3), "high-3"),
+    _case("american_option", {**_ONE, "strike": 90.0}, dict, "one"),
     _case("black_scholes", {}, lambda: {name: a.reshape(5, 7, 3) for name, a in book(105).items()}, "5x7x3"),
 )
