@@ -195,10 +195,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const bool may = here > 0.0 || (here == 0.0 && there < 0.0) || years == 0.0;
         const bool two = here < 0.0 && there < here;
         const bool still = asset == 0.0 || money == 0.0 || spread < LEAST_SPREAD;
-        const bool known = price[i] == price[i];
-        if (!known || (two && !still)) {
+        const bool sure = price[i] == price[i];
+        if (!sure || (two && !still)) {
             price[i] = delta[i] = gamma[i] = vega[i] = theta[i] = rho[i] = critical[i] = nan;
-            status[i] = known ? TWO_BOUNDARIES : UNKNOWN;
+            status[i] = sure ? TWO_BOUNDARIES : UNKNOWN;
             return;
         }
         if (!may) {

@@ -50,7 +50,7 @@ def add_early_exercise(
     price, delta, gamma, vega, theta, rho = european
     percent, day = units
     with np.errstate(all="ignore"):
-        known = ~np.isnan(price)
+        sure = ~np.isnan(price)
         asset, money = np.where(call, strike, spot), np.where(call, spot, strike)
         earned, lost = rate * years, dividend * years
         spread = volatility * np.sqrt(years)
@@ -58,12 +58,12 @@ def add_early_exercise(
         may = (here > 0.0) | ((here == 0.0) & (there < 0.0)) | (years == 0.0)
         two = (here < 0.0) & (there < here)
         still = (asset == 0.0) | (money == 0.0) | (spread < LEAST_SPREAD)
-        status = np.where(known, np.where(two & ~still, TWO_BOUNDARIES, EUROPEAN), UNKNOWN).astype(np.uint8)
+        status = np.where(sure, np.where(two & ~still, TWO_BOUNDARIES, EUROPEAN), UNKNOWN).astype(np.uint8)
         critical = np.where(call, np.inf, 0.0)
         for each in (*european, critical):
             each[status >= UNKNOWN] = np.nan
 
-        at = np.flatnonzero(known & may & ~two & ~still)
+        at = np.flatnonzero(sure & may & ~two & ~still)
         if at.size:
             c = call[at]
             s, a, b, m, x = (each[at] for each in (spread, here, there, money, asset / money))
@@ -99,7 +99,7 @@ def add_early_exercise(
             critical[at] = np.where(c, strike[at] / bound, strike[at] * bound)
             status[at] = np.where(stated, np.where(exercise, EXERCISE, HOLD), OUTSIDE)
 
-        at = np.flatnonzero(known & may & still)
+        at = np.flatnonzero(sure & may & still)
         if at.size:
             c = call[at]
             a, b, m, s = (each[at] for each in (here, there, money, asset))

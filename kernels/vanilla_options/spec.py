@@ -223,9 +223,9 @@ def _sharding(params: American, inputs: Mapping[str, ArrayInfo]) -> Sharding | N
     return Sharding(
         prod(shape),
         lambda _: params,
-        inputs={name: Division(info) for name, info in inputs.items()},
+        inputs={name: Division(info, inner=0) for name, info in inputs.items()},
         joined={
-            name: Division(ArrayInfo("uint8" if name == "status" else "float64", shape))
+            name: Division(ArrayInfo("uint8" if name == "status" else "float64", shape), inner=0)
             for name in arrays_of(AMERICAN_OPTION)
         },
         values=params.values,

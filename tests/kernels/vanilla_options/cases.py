@@ -101,7 +101,7 @@ def early_book(count: int) -> Arrays:
     """Options that may be worth exercising early, others that never are, and some of two boundaries."""
     found, edges = book(count, seed=9), odd()
     some = min(count // 4, 900)
-    return {name: np.concatenate([edges[name][:some], array[some:]]) for name, array in found.items()}
+    return {name: np.concatenate([array[some:], edges[name][:some]]) for name, array in found.items()}
 
 
 _FORWARD = {"option": "call", "forward": 100.0, "rate": 0.03, "volatility": 0.2, "maturity": 0.7}
