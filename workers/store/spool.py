@@ -16,6 +16,7 @@ root/                       0700
   records-signed            what an earlier release queued has a MAC by now
 """
 
+import hashlib
 import re
 import secrets
 import shutil
@@ -214,9 +215,10 @@ class SpoolStore(ArrayFiles):
             shutil.rmtree(made, ignore_errors=True)
 
     def _ahead(self, files: Sequence[str]) -> Path:
-        """The path of the spool's directory made in advance. It changes every half day, so that none in use is swept
-        after a day."""
-        return self._root / "ahead" / f"{int(time.time() / maintenance.ABANDONED_SECONDS * 2)}.{'+'.join(files)}"
+        """The path of the spool's directory made in advance, named by a digest of its files: their names may be longer
+        than a name can be. It changes every half day, so that none in use is swept after a day."""
+        half_day = int(time.time() / maintenance.ABANDONED_SECONDS * 2)
+        return self._root / "ahead" / f"{half_day}.{hashlib.sha256('+'.join(files).encode()).hexdigest()[:32]}"
 
     def result(self, name: str) -> Path:
         """The spool's directory of one attempt's result. Raises ValueError for a name that is not one."""

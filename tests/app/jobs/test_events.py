@@ -438,7 +438,7 @@ def test_a_connection_that_breaks_while_the_api_ends_does_not_keep_it(
     completions = completions_.Completions(api.redis_url, api.queue)
 
     async def ends() -> bool:
-        task = asyncio.create_task(completions._hear())
+        task = asyncio.create_task(completions.hear())
         await asyncio.wait_for(completions._any_to_read.wait(), 60)  # it is subscribed
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=5)

@@ -320,17 +320,18 @@ def test_a_result_is_one_attempts_own_and_starts_empty(store: SpoolStore) -> Non
 FILES = ["result.json", "rsi.npy"]
 
 
-def test_a_result_made_ahead_is_one_attempts_own(store: SpoolStore, tmp_path: Path) -> None:
-    store.make_ahead(FILES)
-    store.make_ahead(FILES)  # it is there
+@pytest.mark.parametrize("files", [FILES, ["result.json", *(f"output_{number:02}.npy" for number in range(40))]])
+def test_a_result_made_ahead_is_one_attempts_own(store: SpoolStore, tmp_path: Path, files: list[str]) -> None:
+    store.make_ahead(files)
+    store.make_ahead(files)  # it is there
     ahead = tmp_path / "spool" / "ahead"
     assert len(list(ahead.iterdir())) == 1
     other, first, second = (
-        store.new_result("job_1", attempt, files) for attempt, files in enumerate((["result.json"], FILES, FILES))
+        store.new_result("job_1", attempt, wanted) for attempt, wanted in enumerate((["result.json"], files, files))
     )
     assert [path.name for path in (other, first, second)] == ["job_1.0", "job_1.1", "job_1.2"]
-    assert [sorted(path.name for path in made.iterdir()) for made in (other, first, second)] == [[], FILES, []]
-    assert [path.stat().st_size for path in first.iterdir()] == [0, 0]
+    assert [sorted(path.name for path in made.iterdir()) for made in (other, first, second)] == [[], files, []]
+    assert {path.stat().st_size for path in first.iterdir()} == {0}
     assert list(ahead.iterdir()) == []
 
 
