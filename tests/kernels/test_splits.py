@@ -252,7 +252,7 @@ def _black_scholes(random: Random) -> dict[str, Any]:
 
 
 def _american(random: Random) -> dict[str, Any]:
-    return {"accuracy": "fast", **_one_for_all(random, early_book(int(random.integers(48, 160))))}
+    return {"accuracy": "fast", **_one_for_all(random, early_book(int(random.integers(40, 80))))}
 
 
 def _one_for_all(random: Random, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -330,7 +330,7 @@ def test_a_result_made_ahead_is_one_attempts_own(store: SpoolStore, tmp_path: Pa
         store.new_result("job_1", attempt, wanted) for attempt, wanted in enumerate((["result.json"], files, files))
     )
     assert [path.name for path in (other, first, second)] == ["job_1.0", "job_1.1", "job_1.2"]
-    assert [sorted(path.name for path in made.iterdir()) for made in (other, first, second)] == [[], files, []]
+    assert [sorted(path.name for path in made.iterdir()) for made in (other, first, second)] == [[], sorted(files), []]
     assert {path.stat().st_size for path in first.iterdir()} == {0}
     assert list(ahead.iterdir()) == []
 
