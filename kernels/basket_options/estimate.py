@@ -43,7 +43,15 @@ def estimate(
         american, fitted = _american(params, job, tables, counts, policy, price, error)
         warnings += fitted
         if american["exercise_today"]:
-            price, error, warnings = american["payment_today"], 0.0, []
+            today = american["payment_today"]
+            if today > price + FITTED * error:
+                error = 0.0
+            else:
+                warnings.append(
+                    f"Exercise today pays {today:.6g}, and waiting is worth {price:.6g} with a standard error of "
+                    f"{error:.3g}: which is better is not sure"
+                )
+            price = today
     reach = normal_quantile(0.5 + 0.5 * params.confidence) * error
     return {
         "price": price,

@@ -28,6 +28,7 @@ Array = NDArray[Any]
 
 WEIGHTED_SUM, BEST_OF, WORST_OF = range(3)
 ROUNDING = 1e-12  # of a correlation matrix that was computed: on the diagonal, and between both triangles
+MOST_GROWTH = 80.0  # (rate - dividend) maturity of an American option: cubes of its payments stay finite
 LEAST_PIVOT = 1e-12  # of a correlation matrix: what is left of an asset's variance, given those before it
 
 
@@ -177,12 +178,6 @@ def _check_numbers(
     params: BasketOption, spots: list[float], volatilities: list[float], dividends: list[float], weights: list[float]
 ) -> None:
     years = params.maturity
-    if abs(params.rate * years) > DRIFT_LIMIT:
-        raise refuse(
-            "/params/rate",
-            f"rate {params.rate:g} over {years:g} years is a factor of e^{params.rate * years:g}; at most "
-            f"e^{DRIFT_LIMIT:g} either way is allowed",
-        )
     for i, spot in enumerate(spots):
         if not FLOOR <= spot <= 1e12:
             raise refuse("/inputs/spot", f"asset {i}: spot {spot:g} is not in [{FLOOR:g}, 1e+12]")
@@ -197,12 +192,24 @@ def _check_numbers(
                 f"asset {i}: volatility {volatility:g} over {years:g} years is a standard deviation of {spread:g} of "
                 f"the log price; at most {SPREAD_LIMIT:g} is allowed",
             )
+        if 0.0 < spread < FLOOR:
+            raise refuse(
+                "/inputs/volatility",
+                f"asset {i}: volatility {volatility:g} over {years:g} years is a standard deviation of {spread:g} of "
+                f"the log price, which is neither 0 nor at least {FLOOR:g}",
+            )
     for i, dividend in enumerate(dividends):
         if abs(dividend) > 10.0 or abs(dividend * years) > DRIFT_LIMIT:
             raise refuse(
                 "/inputs/dividend",
                 f"asset {i}: dividend {dividend:g} over {years:g} years; at most 10 a year, and {DRIFT_LIMIT:g} in "
                 "all, are allowed either way",
+            )
+        if params.is_american and (grown := (params.rate - dividend) * years) > MOST_GROWTH:
+            raise refuse(
+                "/inputs/dividend",
+                f"asset {i}: rate {params.rate:g} less dividend {dividend:g} over {years:g} years is a factor of "
+                f"e^{grown:g}; a regression of American options takes at most e^{MOST_GROWTH:g}",
             )
     for i, weight in enumerate(weights):
         if abs(weight) > 1e12:

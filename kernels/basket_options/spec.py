@@ -8,13 +8,14 @@ from pydantic import Field, model_validator
 from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.monte_carlo.spec import DRIFT_LIMIT
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, refuse
 
 MOST_ASSETS = 32
 MOST_DATES = 1_000
-WORK_LIMIT = 20_000_000_000  # steps of one asset: 10^8 paths of 32 assets have 6.4 % of it twice over
+WORK_LIMIT = 20_000_000_000  # steps of one asset; 10^8 paths of 32 assets are 3.2 10^9
 STATE_LIMIT = 1 << 30  # bytes of the paths that a policy is fitted on, which are all kept at once
 DATES, POLICY_PATHS = 50, 100_000  # of an American option that names neither
 BLOCK = 256  # paths whose sums are one leaf of the tree over all paths: as in kernels/device/reduce.py
@@ -55,8 +56,8 @@ class BasketOption(Params):
     )
     control_variate: bool = Field(
         default=True,
-        description="european weighted_sum, weights of one sign: correct by the geometric average, whose price is "
-        "known exactly",
+        description="for european weighted_sum with weights above 0, and no other: correct by the geometric average, "
+        "whose price is known exactly",
     )
     confidence: float = Field(default=0.95, ge=0.5, le=0.999999, description="level of the confidence interval")
 
@@ -129,6 +130,14 @@ def _check(params: BasketOption, inputs: Mapping[str, ArrayInfo]) -> None:
     ]
     if assets > 1 and "correlation" not in inputs:
         problems.append(Problem("/inputs/correlation", f"{assets} assets need correlations, {[assets, assets]}"))
+    if abs(grown := params.rate * params.maturity) > DRIFT_LIMIT:
+        problems.append(
+            Problem(
+                "/params/rate",
+                f"rate {params.rate:g} over {params.maturity:g} years is a factor of e^{grown:g}; at most "
+                f"e^{DRIFT_LIMIT:g} either way is allowed",
+            )
+        )
     work = (params.paths + params.fitted) * params.dates * assets
     if work > WORK_LIMIT:
         problems.append(

@@ -176,9 +176,10 @@ class MonteCarloParams(Params):
         points = self.paths // REPLICATES
         if self.sampling == "sobol" and (points < BLOCK or points & (points - 1) or self.paths != points * REPLICATES):
             fewer = max(BLOCK, 1 << max(points, 1).bit_length() - 1) * REPLICATES
+            more = f" or {2 * fewer:,}" if 2 * fewer <= PATHS_LIMIT else ""
             raise ValueError(
                 f"Sobol points come in {REPLICATES} replicates of a power of two, at least {BLOCK}: paths may be "
-                f"{fewer:,} or {2 * fewer:,}, not {self.paths:,}"
+                f"{fewer:,}{more}, not {self.paths:,}"
             )
         if self.extreme is not None and self.monitoring != "discrete":
             word, past = (
@@ -324,7 +325,12 @@ OPERATION = Operation(
             "standard deviation of that estimate; 0 where all paths paid the same, no evidence where that was nothing",
             "value",
         ),
-        Output("confidence_interval", "[low, high]: price -+ the normal quantile times the standard error", "value"),
+        Output(
+            "confidence_interval",
+            "[low, high]: price -+ the standard error times the normal quantile, for sobol that of Student's t with 15 "
+            "degrees of freedom",
+            "value",
+        ),
         Output("confidence", "level of the interval", "value"),
         Output("quantiles", "[{probability, price}]: of the asset's simulated price at expiry", "value"),
         Output(

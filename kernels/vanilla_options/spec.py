@@ -12,7 +12,7 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
-from warpdesk_server.kernels.problems import InvalidRequest, Problem
+from warpdesk_server.kernels.problems import InvalidRequest, Problem, refuse
 from warpdesk_server.kernels.sharding import Division, Sharding
 
 # Options in a chunk on a device; it changes no byte.
@@ -33,6 +33,8 @@ TWO_BOUNDARIES = 5
 # (rate - dividend) * maturity in parts of it. A smaller spread is taken as none.
 LEAST_SPREAD, MOST_SPREAD = 1e-10, 3.0
 LEAST_DRIFT, MOST_DRIFT = -10.0, 30.0
+WORK_LIMIT = 20_000_000_000  # points of quadrature of a job of American options: some minutes of a core
+AMERICAN_BYTES = 400  # of an American option on the CPU: outputs, and what they are made of
 
 
 class Scheme(NamedTuple):
@@ -47,6 +49,11 @@ class Scheme(NamedTuple):
     last: int  # points of the quadrature of the price
     rms_error: float
     max_error: float
+
+    @property
+    def work(self) -> int:
+        """Points of quadrature of an option: of its price, vega and rho."""
+        return 3 * (self.nodes * self.points * self.steps + self.last)
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -104,7 +111,8 @@ class American(BlackScholes):
     accuracy: Literal["fast", "accurate", "high"] = Field(
         default="accurate",
         description="size of the scheme. Prices of strike 100 in everyday markets are good to 1e-3 (fast), 1e-4 "
-        "(accurate) or 5e-6 (high); each takes about four times as long as the one before.",
+        "(accurate) or 5e-6 (high); the family's README has the "
+        "errors of others, up to the corners of the range. Each takes some three times as long as the one before.",
     )
 
     @property
@@ -218,9 +226,19 @@ def cost(outputs: int, seconds: float) -> Any:
 
 def _american_cost(params: American, inputs: Mapping[str, ArrayInfo]) -> Cost:
     """The cost of American options: points of quadrature, for the price, vega and rho."""
-    found: Cost = cost(57, 1.5e-8)(params, inputs)
-    nodes, points, steps, last = params.scheme.sizes
-    return replace(found, work=3.0 * (nodes * points * steps + last) * found.work)
+    found: Cost = cost(AMERICAN_BYTES, 1.5e-8)(params, inputs)
+    return replace(found, work=params.scheme.work * found.work)
+
+
+def _check_american(params: American, inputs: Mapping[str, ArrayInfo]) -> None:
+    _check(params, inputs)
+    count = prod(shape_of(inputs))
+    if (work := count * params.scheme.work) > WORK_LIMIT:
+        raise refuse(
+            "/params/accuracy",
+            f"{count:,} options with accuracy {params.accuracy} take {work:,} points of quadrature; at most "
+            f"{WORK_LIMIT:,} are allowed: that is {WORK_LIMIT // params.scheme.work:,} options",
+        )
 
 
 def _sharding(params: American, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
@@ -367,7 +385,7 @@ AMERICAN_OPTION = Operation(
     ),
     cost=_american_cost,
     grid=grid(57, fixed=1 << 16),  # the largest table has 34 kB
-    check=_check,
+    check=_check_american,
     batching=Batching(steps=6e5),
     compile_seconds=7.0,
     sharding=_sharding,

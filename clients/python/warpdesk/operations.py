@@ -4178,7 +4178,8 @@ class Operations(ABC):
             per: unit: vega for 1.00 of volatility, rho for 1.00 of rate, theta for a year. market: vega and rho for
                 0.01, theta for a day of 365.
             accuracy: size of the scheme. Prices of strike 100 in everyday markets are good to 1e-3 (fast), 1e-4
-                (accurate) or 5e-6 (high); each takes about four times as long as the one before.
+                (accurate) or 5e-6 (high); the family's README has the errors of others, up to the corners of the range.
+                Each takes some three times as long as the one before.
 
         Returns:
             price: value today; of the shape of the arrays, or (1), as all outputs; NaN where status is 4 or 5
@@ -4818,7 +4819,8 @@ class Operations(ABC):
             price: estimated present value
             standard_error: standard deviation of that estimate; 0 where all paths paid the same, no evidence where that
                 was nothing
-            confidence_interval: [low, high]: price -+ the normal quantile times the standard error
+            confidence_interval: [low, high]: price -+ the standard error times the normal quantile, for sobol that of
+                Student's t with 15 degrees of freedom
             confidence: level of the interval
             quantiles: [{probability, price}]: of the asset's simulated price at expiry
             quantile_resolution: greatest relative distance of a quantile from the simulated price of that rank (half a
@@ -4905,8 +4907,8 @@ class Operations(ABC):
             steps: american: dates of exercise until expiry, which is the last; 50
             paths: paths that the option is valued on; 2 to 100,000,000
             policy_paths: american: further paths, which the policy of exercise is fitted on; 100,000
-            control_variate: european weighted_sum, weights of one sign: correct by the geometric average, whose price
-                is known exactly
+            control_variate: for european weighted_sum with weights above 0, and no other: correct by the geometric
+                average, whose price is known exactly
             confidence: level of the confidence interval; 0.5 to 0.999999
 
         Returns:
@@ -5673,7 +5675,8 @@ class Operations(ABC):
             price: estimated present value
             standard_error: standard deviation of that estimate; 0 where all paths paid the same, no evidence where that
                 was nothing
-            confidence_interval: [low, high]: price -+ the normal quantile times the standard error
+            confidence_interval: [low, high]: price -+ the standard error times the normal quantile, for sobol that of
+                Student's t with 15 degrees of freedom
             confidence: level of the interval
             quantiles: [{probability, price}]: of the asset's simulated price at expiry
             quantile_resolution: greatest relative distance of a quantile from the simulated price of that rank (half a

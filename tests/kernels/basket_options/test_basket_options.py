@@ -293,6 +293,12 @@ GOOD = {"spot": [100.0, 95.0], "volatility": [0.2, 0.3], "correlation": [[1.0, 0
         ({}, {"correlation": None}, "2 assets need correlations"),
         ({}, {"volatility": [0.2, -0.1]}, "asset 1: volatility -0.1 is neither 0 nor in [1e-09, 50]"),
         ({"maturity": 900.0}, {}, "asset 0: volatility 0.2 over 900 years is a standard deviation of 6"),
+        (
+            {"maturity": 0.25},
+            {"volatility": [1e-9]},
+            "of 5e-10 of the log price, which is neither 0",
+        ),
+        ({"exercise": "american", "rate": 2.0, "maturity": 45.0}, {"volatility": [0.2]}, "is a factor of e^90"),
         ({"maturity": 9.0}, {"dividend": [0.0, 12.0]}, "asset 1: dividend 12 over 9 years"),
         ({"rate": 2.0, "maturity": 60.0}, {}, "rate 2 over 60 years is a factor of e^120"),
         ({}, {"spot": [100.0, 0.0]}, "asset 1: spot 0 is not in [1e-09, 1e+12]"),

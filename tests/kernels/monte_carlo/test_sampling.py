@@ -66,6 +66,16 @@ def test_intervals_cover_as_often_as_they_state_and_prices_have_no_bias(payoff: 
     assert np.sqrt(np.mean(errors**2)) == pytest.approx(prices.std(), rel=0.15)
 
 
+@pytest.mark.parametrize("strike", [85.0, 135.0])
+def test_scrambles_of_a_digital_option_that_agree_have_an_error_all_the_same(strike: float) -> None:
+    """Each counts nearly the same paths that pay: at 135 most seeds have 16 equal counts."""
+    p = params("cash_or_nothing", spot=100.0, strike=strike, rate=0.0, dividend=0.0, volatility=0.2, maturity=1.0,
+               option="call", sampling="sobol", paths=4_096, steps=4)  # fmt: skip
+    answers = [monte_carlo(p, seed=seed) for seed in range(60)]
+    covered = [low <= exact(p) <= high for low, high in (answer["confidence_interval"] for answer in answers)]
+    assert sum(covered) >= 54
+
+
 def test_the_error_of_sobol_points_falls_faster_than_the_root_of_the_paths() -> None:
     """An Asian call of 16 fixings: 16 times the paths leave a quarter of the error to chance, less than an eighth to
     Sobol points, which have less than a hundredth of the variance of as many paths."""

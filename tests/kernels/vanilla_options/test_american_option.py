@@ -318,3 +318,11 @@ def test_what_cannot_be_computed_is_refused_in_a_sentence(
 def test_a_wrong_number_of_is_call_is_named() -> None:
     with pytest.raises(InvalidRequest, match=r"is_call at \[1\] is 2, neither 0 \(put\) nor 1 \(call\)"):
         american(**MARKET, is_call=[0, 2])
+
+
+def test_a_book_that_takes_too_long_is_refused_before_it_is_computed() -> None:
+    book = {"strike": ArrayInfo("float64", (4_000_000,))}
+    params = {"option": "put", "spot": 100.0, "rate": 0.05, "dividend": 0.0, "volatility": 0.2, "maturity": 1.0}
+    OPERATIONS["american_option"].validate(params, book)
+    with pytest.raises(InvalidRequest, match=r"4,000,000 options with accuracy high take .* that is 3,415,300 options"):
+        OPERATIONS["american_option"].validate({**params, "accuracy": "high"}, book)
