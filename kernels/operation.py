@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -151,6 +151,15 @@ class SameAs:
     theirs: Mapping[str, Any] = field(default_factory=dict)
 
 
+@cache
+def _has_gpu(package: str) -> bool:
+    """Whether a package has a module `gpu`. A module that is no package shows it only when it is called."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.submodule_search_locations is None:
+        return True
+    return importlib.util.find_spec(f"{package}.gpu") is not None
+
+
 @dataclass(frozen=True)
 class Computation:
     """What a job may ask for by its name: an Operation, or a Task (`kernels.task`).
@@ -182,10 +191,10 @@ class Computation:
     same_as: tuple[SameAs, ...] = ()
     counted_as: str = ""
 
-    @cached_property
+    @property
     def gpu(self) -> bool:
         """Whether it has an implementation for GPUs."""
-        return importlib.util.find_spec(f"{self.package}.gpu") is not None
+        return _has_gpu(self.package)
 
     @property
     def confidential(self) -> bool:

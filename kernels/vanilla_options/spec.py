@@ -383,6 +383,15 @@ AMERICAN_OPTION = Operation(
         {"option": "put", "spot": 100.0, "rate": 0.05, "dividend": 0.02, "volatility": 0.2, "maturity": 1.0},
         {"strike": {"data": [80.0, 100.0, 120.0], "dtype": "float64"}},
     ),
+    variants=(
+        Example(
+            {"option": "put", "spot": 100.0, "rate": 0.05, "dividend": 0.02, "maturity": 1.0},
+            {
+                "strike": {"data": [80.0, 100.0, 120.0], "dtype": "float64"},
+                "volatility": {"data": [0.2, 0.0, 0.3], "dtype": "float64"},
+            },
+        ),
+    ),
     cost=_american_cost,
     grid=grid(57, fixed=1 << 16),  # the largest table has 34 kB
     check=_check_american,
