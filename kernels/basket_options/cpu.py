@@ -36,9 +36,9 @@ def basket_option(
     job, tables = plan(params, spot, volatility, correlation, dividend, weights)
     policy, share_of_fit = None, 0.0
     if params.is_american:
-        share_of_fit = params.fitted / (params.fitted + params.paths)
+        share_of_fit = params.fit_paths / (params.fit_paths + params.paths)
         with progress.stage(0.0, share_of_fit):
-            policy = fit(job, _PolicyPaths(job, tables, params.fitted, seed).walk)
+            policy = fit(job, _PolicyPaths(job, tables, params.fit_paths, seed).walk)
     coefficients = policy.coefficients if policy else np.zeros((job.dates + 1, job.functions))
     with progress.stage(share_of_fit, 1.0):
         sums, counts = _value(job, tables, params.paths, coefficients, seed)

@@ -11,8 +11,7 @@ from warpdesk_server.kernels.basket_options.spec import BasketOption
 from warpdesk_server.kernels.device.reduce import pairwise_sum
 from warpdesk_server.kernels.monte_carlo import reliability
 from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
-from warpdesk_server.kernels.monte_carlo.estimate import BETA_NEEDS, NOISE
-from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.estimate import BETA_NEEDS, NOISE, variance_of
 
 Array = NDArray[Any]
 
@@ -21,7 +20,7 @@ BASIS = {
     7: "1, t, t^2, t^3 of the payment t; u, u^2, t u of a price u",
     10: "1, t, t^2, t^3 of the payment t; u, u^2, t u, v, v^2, u v of two prices u, v",
 }
-FITTED = 4.0  # standard errors by which the price on the policy's own paths may exceed that on others
+SURE = 4.0  # standard errors beyond which a difference of two prices is no chance
 
 
 def estimate(
@@ -30,13 +29,13 @@ def estimate(
     """The outputs of basket_option from the sums of chunks (spec.SUMS), the counts of dates and the policy."""
     n = float(params.paths)
     x, y, xx, xy, yy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
-    variance = _variance(x, xx, n)
+    variance = variance_of(x, xx, n)
     price, control = x / n, None
     if job.controlled:
         price, variance, control = _controlled(job, n, (x, y, xx, xy, yy), int(control_paid))
     total, squares = x - job.weight * y, xx - 2.0 * job.weight * xy + job.weight * yy
     deciding = reliability.deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
-    warnings = _warnings(params, job, variance, int(paid), deciding)
+    warnings = _warnings(params, job, tables, variance, int(paid), deciding)
     price, error = price * job.scale, sqrt(variance / n) * job.scale
     american = None
     if policy is not None:
@@ -44,7 +43,7 @@ def estimate(
         warnings += fitted
         if american["exercise_today"]:
             today = american["payment_today"]
-            if today > price + FITTED * error:
+            if today > price + SURE * error:
                 error = 0.0
             else:
                 warnings.append(
@@ -67,12 +66,6 @@ def estimate(
     }
 
 
-def _variance(total: float, squares: float, n: float) -> float:
-    """The unbiased sample variance of the payments; 0 if it may be only rounding."""
-    spread = squares - total * total / n
-    return spread / (n - 1.0) if spread > NOISE * squares else 0.0
-
-
 def _controlled(
     job: Terms, n: float, sums: tuple[float, ...], control_paid: int
 ) -> tuple[float, float, dict[str, Any]]:
@@ -81,7 +74,7 @@ def _controlled(
     The slope is estimated where the control is expected to pay on enough paths (monte_carlo.estimate), else 1.
     """
     x, y, xx, xy, yy = sums
-    plain, spread = _variance(x, xx, n), _variance(y, yy, n)
+    plain, spread = variance_of(x, xx, n), variance_of(y, yy, n)
     covariance = (xy - x * y / n) / (n - 1.0) if plain > 0.0 and spread > 0.0 else 0.0
     expected = n * job.control_pays
     estimated = expected >= BETA_NEEDS and spread > 0.0
@@ -113,13 +106,13 @@ def _american(
     params: BasketOption, job: Terms, tables: Tables, counts: Array, policy: Policy, price: float, error: float
 ) -> tuple[dict[str, Any], list[str]]:
     """What is told of early exercise, and the warning of a policy that fits its own paths better than others."""
-    n = float(params.fitted)
+    n = float(params.fit_paths)
     x, _, xx = (float(value) for value in pairwise_sum(policy.sums)[:3])
-    fitted, fitted_error = x / n * job.scale, sqrt(_variance(x, xx, n) / n) * job.scale
+    fitted, fitted_error = x / n * job.scale, sqrt(variance_of(x, xx, n) / n) * job.scale
     today = payment_today(job, tables)
     h = params.maturity / job.dates
     facts = {
-        "policy_paths": params.fitted,
+        "policy_paths": params.fit_paths,
         "basis": BASIS[job.functions],
         "in_sample_price": fitted,
         "in_sample_standard_error": fitted_error,
@@ -136,25 +129,20 @@ def _american(
         ],
     }
     spread = sqrt(error * error + fitted_error * fitted_error)
-    if spread == 0.0 or fitted - price <= FITTED * spread:
+    if spread == 0.0 or fitted - price <= SURE * spread:
         return facts, []
     return facts, [
-        f"On its own {params.fitted:,} paths the policy is worth {fitted:.6g}, on others {price:.6g}: it fits their "
+        f"On its own {params.fit_paths:,} paths the policy is worth {fitted:.6g}, on others {price:.6g}: it fits their "
         "noise. Take more policy_paths"
     ]
 
 
-def _warnings(params: BasketOption, job: Terms, variance: float, paying: int, deciding: int) -> list[str]:
-    """The warnings of monte_carlo, for a European option on the asset whose price spreads most."""
-    alike = MonteCarloParams(
-        payoff="european",
-        option=params.option,
-        spot=1.0,
-        strike=1.0,
-        volatility=job.spread,
-        maturity=1.0,
-        paths=params.paths,
-    )
-    if variance == 0.0 and job.controlled and job.assets == 1:
-        return []  # the control is the option itself
-    return reliability.warnings(alike, variance, paying, deciding, knocked_at_start=False)
+def _warnings(
+    params: BasketOption, job: Terms, tables: Tables, variance: float, paying: int, deciding: int
+) -> list[str]:
+    """The warnings of monte_carlo, by the asset whose price spreads most."""
+    if job.spread == 0.0 or (variance == 0.0 and job.controlled and job.assets == 1):
+        return []  # every path is the same, or the control is the option itself
+    bounded = params.option == "put" and min(tables.bases) >= 0.0
+    needed = 0.0 if bounded else reliability.paths_of_a_lognormal(job.spread)
+    return reliability.warnings_of(params.option, params.paths, variance, paying, deciding, job.spread, needed)

@@ -42,7 +42,7 @@ def basket_option(
     policies: list[Policy] = []
 
     def fitted(_first: int, _end: int) -> None:
-        paths = _Paths(device, job, tables, 0, params.fitted, seed, kept=True)
+        paths = _Paths(device, job, tables, 0, params.fit_paths, seed, kept=True)
         policies[:] = [fit(job, paths.walk)]
 
     if params.is_american:

@@ -192,12 +192,6 @@ def _check_numbers(
                 f"asset {i}: volatility {volatility:g} over {years:g} years is a standard deviation of {spread:g} of "
                 f"the log price; at most {SPREAD_LIMIT:g} is allowed",
             )
-        if 0.0 < spread < FLOOR:
-            raise refuse(
-                "/inputs/volatility",
-                f"asset {i}: volatility {volatility:g} over {years:g} years is a standard deviation of {spread:g} of "
-                f"the log price, which is neither 0 nor at least {FLOOR:g}",
-            )
     for i, dividend in enumerate(dividends):
         if abs(dividend) > 10.0 or abs(dividend * years) > DRIFT_LIMIT:
             raise refuse(

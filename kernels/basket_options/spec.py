@@ -71,7 +71,7 @@ class BasketOption(Params):
         return (self.steps or DATES) if self.is_american else 1
 
     @property
-    def fitted(self) -> int:
+    def fit_paths(self) -> int:
         """The paths that a policy is fitted on: none for a European option."""
         return (self.policy_paths or POLICY_PATHS) if self.is_american else 0
 
@@ -106,7 +106,7 @@ def state_bytes(paths: int, assets: int, count: int) -> int:
 def policy_bytes(params: BasketOption, assets: int) -> int:
     """The bytes of the paths that a policy is fitted on, with the sums of their blocks; 0 for a European option."""
     count = functions(assets, params.is_american)
-    return state_bytes(params.fitted, assets, count) + -(-params.fitted // BLOCK) * products(count) * 8
+    return state_bytes(params.fit_paths, assets, count) + -(-params.fit_paths // BLOCK) * products(count) * 8
 
 
 def _check(params: BasketOption, inputs: Mapping[str, ArrayInfo]) -> None:
@@ -138,12 +138,12 @@ def _check(params: BasketOption, inputs: Mapping[str, ArrayInfo]) -> None:
                 f"e^{DRIFT_LIMIT:g} either way is allowed",
             )
         )
-    work = (params.paths + params.fitted) * params.dates * assets
+    work = (params.paths + params.fit_paths) * params.dates * assets
     if work > WORK_LIMIT:
         problems.append(
             Problem(
                 "/params/paths",
-                f"{params.paths + params.fitted:,} paths of {assets} assets on {params.dates:,} dates are {work:,} "
+                f"{params.paths + params.fit_paths:,} paths of {assets} assets on {params.dates:,} dates are {work:,} "
                 f"steps of an asset; at most {WORK_LIMIT:,} are allowed",
             )
         )
@@ -152,8 +152,8 @@ def _check(params: BasketOption, inputs: Mapping[str, ArrayInfo]) -> None:
         problems.append(
             Problem(
                 "/params/policy_paths",
-                f"{params.fitted:,} paths of {assets} assets, which are fitted at once, take {kept:,} bytes; at most "
-                f"{STATE_LIMIT:,} are allowed",
+                f"{params.fit_paths:,} paths of {assets} assets, which are fitted at once, take {kept:,} bytes; at "
+                f"most {STATE_LIMIT:,} are allowed",
             )
         )
     if problems:
@@ -168,8 +168,10 @@ def _cost(params: BasketOption, inputs: Mapping[str, ArrayInfo]) -> Cost:
     assets = inputs["spot"].shape[0]
     blocks = -(-params.paths // BLOCK)
     scratch = 64 * BLOCK * (8 * assets + 200)
-    steps = (params.paths + params.fitted) * params.dates * (assets + 0.05 * assets * assets + (1 if assets > 1 else 0))
-    carried = 16 * params.fitted  # normals
+    steps = (
+        (params.paths + params.fit_paths) * params.dates * (assets + 0.05 * assets * assets + (1 if assets > 1 else 0))
+    )
+    carried = 16 * params.fit_paths  # normals
     return Cost(policy_bytes(params, assets) + carried + blocks * SUMS * 8 + scratch, work=float(steps), step=8e-9)
 
 

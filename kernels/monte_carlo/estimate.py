@@ -37,11 +37,13 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     n = float(params.paths >> job.mirrored)  # what is summed are the means of antithetic pairs
     x, xx, y, yy, xy, paid, control_paid, cubes, *moments = (float(value) for value in pairwise_sum(sums))
     plain_price = job.shift + x / n
-    plain_variance = _variance(x, xx, n)
+    plain_variance = variance_of(x, xx, n)
     price, variance = plain_price, plain_variance
     control: dict[str, Any] | None = None
     if job.kind == ASIAN_ARITHMETIC and params.control_variate:
-        price, variance, control = _controlled(job, n, x, y, xy, _variance(y, yy, n), plain_variance, int(control_paid))
+        price, variance, control = _controlled(
+            job, n, x, y, xy, variance_of(y, yy, n), plain_variance, int(control_paid)
+        )
     error = sqrt(variance / n)
     sobol = params.sampling == "sobol"
     if sobol:
@@ -56,7 +58,7 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     greeks: dict[str, Any] | None = {} if params.greeks else None
     for greek, name in enumerate(GREEKS if greeks is not None else ()):
         total, squares = moments[2 * greek : 2 * greek + 2]
-        spread = sqrt(_variance(total, squares, n) / n)
+        spread = sqrt(variance_of(total, squares, n) / n)
         if sobol:
             spread = _replicates_error(replicates[:, SUMS + 2 * greek], n)
         greeks[name] = {"value": total / n, "standard_error": spread}  # type: ignore[index]
@@ -90,7 +92,7 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     }
 
 
-def _variance(total: float, squares: float, n: float) -> float:
+def variance_of(total: float, squares: float, n: float) -> float:
     """The unbiased sample variance of the paths' payoffs; 0 if it may be only rounding."""
     spread = squares - total * total / n
     return spread / (n - 1.0) if spread > NOISE * squares else 0.0
@@ -150,7 +152,7 @@ def _controlled(
             "beta": beta,
             "beta_estimated": estimated,
             "paying_paths": control_paid,
-            "expected_paying_paths": expected,
+            "expected_paying_paths": expected * 2.0 if job.mirrored else expected,  # n are pairs
             "plain_price": job.shift + x / n,
             "plain_standard_error": sqrt(plain_variance / n),
             "variance_reduction": plain_variance / variance if variance > 0.0 else None,

@@ -37,24 +37,32 @@ def warnings(
     # Every path is the same, and so is the option.
     if params.volatility == 0.0 or knocked_out or _worthless(params) or _is_its_control(params):
         return []
+    deviation = params.volatility * sqrt(params.maturity)
+    return warnings_of(params.option, params.paths, variance, paying, deciding, deviation, _paths_needed(params))
+
+
+def warnings_of(
+    option: str, paths: int, variance: float, paying: int, deciding: int, deviation: float, needed: float
+) -> list[str]:
+    """The same of any option: of a log price with this standard deviation until expiry, whose skewness needs so many
+    paths."""
     if variance == 0.0:
         outcome = "no path paid" if paying == 0 else "every path paid the same"
         return [
-            f"Of {params.paths:,} paths {outcome}: a standard error of 0 is no evidence here, since a payment that is "
+            f"Of {paths:,} paths {outcome}: a standard error of 0 is no evidence here, since a payment that is "
             "rarer than one path in so many was not seen. Take more paths"
         ]
     found = []
     if deciding < ENOUGH_SEEN:
         found.append(
-            f"About {deciding} of {params.paths:,} paths decide the estimate, fewer than {ENOUGH_SEEN}: rarer and "
+            f"About {deciding} of {paths:,} paths decide the estimate, fewer than {ENOUGH_SEEN}: rarer and "
             "larger payments may be missing from it, and its standard error and interval are too small. Take more paths"
         )
-    if (needed := _paths_needed(params)) > params.paths:
+    if needed > paths:
         more = f"about {needed:.2g}" if needed <= PATHS_LIMIT else f"more than the {PATHS_LIMIT:,} allowed"
         found.append(
-            f"The log price has a standard deviation of {params.volatility * sqrt(params.maturity):g} until expiry, so "
-            f"that rare high prices carry a {params.option}: an interval that holds takes {more} paths, not "
-            f"{params.paths:,}"
+            f"The log price has a standard deviation of {deviation:g} until expiry, so that rare high prices carry a "
+            f"{option}: an interval that holds takes {more} paths, not {paths:,}"
         )
     return found
 
@@ -85,8 +93,12 @@ def _paths_needed(params: MonteCarloParams) -> float:
     deviation = params.volatility * sqrt(params.maturity)
     if params.payoff == "asian_geometric":
         _, deviation = geometric_mean(0.0, params.volatility, params.maturity, params.steps, params.include_spot)
+    control = params.payoff == "asian_arithmetic" and params.control_variate
+    return paths_of_a_lognormal(deviation, CONTROLLED if control else 1)
+
+
+def paths_of_a_lognormal(deviation: float, more: int = 1) -> float:
+    """The number of paths required by the skewness of a lognormal number, or by one that is `more` times as skewed."""
     growth = exp(deviation * deviation) - 1.0
-    skewness = (growth + 3.0) * sqrt(growth)  # of a lognormal number
-    if params.payoff == "asian_arithmetic" and params.control_variate:
-        skewness *= CONTROLLED
+    skewness = (growth + 3.0) * sqrt(growth) * more
     return ENOUGH * skewness * skewness

@@ -54,7 +54,7 @@ BINS = 16 * BINS_PER_DEVIATION
 # a block is of one replicate, and a replicate's sum a subtree of the sum of all.
 REPLICATES = 16
 WALKS_BYTES = 256 << 20  # of paths from Sobol points that a device holds at a time
-SOBOL_STEPS = 4  # path steps that take as long as one from a Sobol point
+SOBOL_STEPS = 4  # path steps that take as long as one from a Sobol point: 3 to 8, by payoff
 
 Positive = Annotated[float, Field(gt=0, ge=1e-9, le=1e12)]
 
@@ -200,12 +200,13 @@ def _check(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> None:
 def require_simulable(params: MonteCarloParams, most: int) -> None:
     """Raise InvalidRequest for more than `most` path steps, and for an option that float64 cannot simulate."""
     problems = []
-    if params.paths * params.steps > most:
+    if (steps := work(params)) > most:
+        taken = "by Sobol points take as long as" if params.sampling == "sobol" else "are"
         problems.append(
             Problem(
                 "/params/paths",
-                f"{params.paths:,} paths of {params.steps:,} steps are {params.paths * params.steps:,} path steps; "
-                f"at most {most:,} are allowed",
+                f"{params.paths:,} paths of {params.steps:,} steps {taken} {steps:,} path steps; at most {most:,} are "
+                "allowed",
             )
         )
     spread = params.volatility * params.maturity**0.5
@@ -235,11 +236,14 @@ def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
     """The cost of a simulation: sums of all blocks, and of a chunk's; counts of up to 64 threads; tables of steps."""
     blocks = -(-params.paths // BLOCK) + -(-min(params.paths, CHUNK) // BLOCK)
     tables = 2 * (params.steps + 1) * 8
-    work = float(params.paths) * params.steps
     if params.sampling == "sobol":  # 64 threads have a block of walks each
         tables += 64 * BLOCK * (params.steps + 1) * 8
-        work *= SOBOL_STEPS
-    return Cost(bytes=blocks * columns(params) * 8 + 64 * BINS * 4 + tables, work=work)
+    return Cost(bytes=blocks * columns(params) * 8 + 64 * BINS * 4 + tables, work=float(work(params)))
+
+
+def work(params: MonteCarloParams) -> int:
+    """The work of a simulation, in path steps of pseudo-random numbers."""
+    return params.paths * params.steps * (SOBOL_STEPS if params.sampling == "sobol" else 1)
 
 
 def columns(params: MonteCarloParams) -> int:

@@ -34,7 +34,7 @@ TWO_BOUNDARIES = 5
 LEAST_SPREAD, MOST_SPREAD = 1e-10, 3.0
 LEAST_DRIFT, MOST_DRIFT = -10.0, 30.0
 WORK_LIMIT = 20_000_000_000  # points of quadrature of a job of American options: some minutes of a core
-AMERICAN_BYTES = 400  # of an American option on the CPU: outputs, and what they are made of
+AMERICAN_BYTES = 400  # of an American option on the CPU beside its inputs; 329 were measured at the peak
 
 
 class Scheme(NamedTuple):
