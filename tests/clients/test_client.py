@@ -240,10 +240,12 @@ def test_a_long_job_tells_how_far_it_is(client: Client) -> None:
 
 
 def test_a_refusal_is_an_exception_with_status_code_sentence_and_places(client: Client) -> None:
-    with pytest.raises(WarpdeskError, match="HTTP 422") as refused:
+    with pytest.raises(WarpdeskError, match=r"^/params/period: .*\(invalid-request, HTTP 422\)$") as refused:
         client.run("rsi", prices=[1.0, 2.0], period=0)
     assert (refused.value.status, refused.value.code) == (422, "invalid-request")
     assert [place.pointer for place in refused.value.errors] == ["/params/period"]
+    with pytest.raises(WarpdeskError, match=r"^2 things are wrong .*\n  /params/period: .*\n  /params/"):
+        client.run("rsi", prices=[1.0, 2.0], period=0, convention="none")
     with pytest.raises(WarpdeskError, match="nonsense") as unknown:
         client.run("nonsense")
     assert unknown.value.code == "unknown-operation"

@@ -1,5 +1,6 @@
 """Exceptions of the client: one class for each way a caller may react."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -18,7 +19,7 @@ class WarpdeskError(Exception):
     """
 
     def __init__(self, status: int, code: str, detail: str, errors: tuple[ErrorDetail, ...] = ()) -> None:
-        super().__init__(f"{detail} ({code}, HTTP {status})" if status else detail)
+        super().__init__(_message(detail, f"({code}, HTTP {status})", errors) if status else detail)
         self.status = status
         self.code = code
         self.detail = detail
@@ -26,6 +27,16 @@ class WarpdeskError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:  # so that a pool of processes can hand it on
         return _again, (type(self), self.args, self.__dict__)
+
+
+def _message(detail: str, about: str, errors: Sequence[ErrorDetail]) -> str:
+    """The text of an exception, with each field at fault once."""
+    places = [f"{place.pointer}: {place.detail}" for place in errors]
+    if len(places) > 1:  # the sentence of the service has them in one line
+        return "\n  ".join([f"{len(places)} things are wrong {about}", *places])
+    if places and detail == errors[0].detail:
+        return f"{places[0]} {about}"
+    return "\n  ".join([f"{detail} {about}", *places])
 
 
 def _again(kind: type[WarpdeskError], args: tuple[Any, ...], state: dict[str, Any]) -> WarpdeskError:

@@ -96,7 +96,7 @@ def _submit(chosen: argparse.Namespace) -> int:
             return fail(f"{error}; the job {job.id} goes on once the service is back: GET /v1/jobs/{job.id}")
         return fail(f"{error}; is `warpdesk serve` running there? Another address is named by --url or WARPDESK_URL")
     except WarpdeskError as error:
-        return fail(_refusal(error))
+        return fail(str(error))
     except (OSError, EOFError, TypeError, ValueError) as error:
         return fail(str(error))
     outputs = {name: listed(value) for name, value in result.outputs.items()}
@@ -122,17 +122,6 @@ def _canceled(client: "Client", job: "Job") -> int:
         outcome = f"the job {job.id} goes on: {error}"
     print(f"warpdesk: {outcome}", file=sys.stderr)
     return INTERRUPTED
-
-
-def _refusal(error: "WarpdeskError") -> str:
-    """The error message of `warpdesk submit` for a refused request, with each field at fault once."""
-    places = [f"{place.pointer}: {place.detail}" for place in error.errors]
-    about = f"({error.code}, HTTP {error.status})"
-    if len(places) == 1 and error.detail == error.errors[0].detail:
-        return f"{places[0]} {about}"
-    if len(places) > 1:  # the sentence of the service has them in one line
-        return "\n  ".join([f"{len(places)} things are wrong {about}", *places])
-    return "\n  ".join([str(error), *places])
 
 
 def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
