@@ -11,6 +11,12 @@ Every operation of expressions is a function here: `ta.rsi(ta.close, 14)`. Serie
 `b`; a number after them is the period. Indicators of three inputs or more take them by name,
 `ta.atr(high=x, period=14)`, and from the request if they are not given. An output of one with several is named:
 `ta.macd.signal()`.
+
+A strategy of a backtest is written likewise, with `ta.param` for the numbers that are swept:
+
+    fast, slow = ta.sma(ta.close, ta.param("fast")), ta.sma(ta.close, ta.param("slow"))
+    strategy = ta.strategy(entries=ta.crosses_above(fast, slow), exits=ta.crosses_below(fast, slow))
+    client.backtest_sweep(closes, strategy=strategy, grid={"fast": [5, 10], "slow": [50, 200]})
 """
 
 from collections.abc import Mapping
@@ -130,9 +136,9 @@ class Operation:
         if named := next((arg for arg in args if isinstance(arg, Operation)), None):
             raise TypeError(f"{named!r} is no series; inputs are {', '.join(_INPUTS)}, an operation is to be called")
         args = tuple(_plain(arg) for arg in args)  # refuses an array
-        series = [arg for arg in args if isinstance(arg, Series)]
+        series = [arg for arg in args if _is_series(arg)]
         numbers = args[len(series) :]
-        if any(isinstance(number, Series) for number in numbers):
+        if any(_is_series(number) for number in numbers):
             raise TypeError(f"{self._name} takes series first, and then a period; name what else it has")
         if len(series) > 2:
             raise TypeError(
@@ -168,11 +174,28 @@ def latch(value: Series, when: Series) -> Series:
     return _operation("latch", value=value, when=when)
 
 
+def param(name: str) -> Series:
+    """A number that each parameter set of a backtest gives: `ta.sma(ta.close, ta.param("fast"))`."""
+    return Series({"param": name})
+
+
 def expression(nan_policy: str | None = None, **wanted: "Series | float") -> dict[str, Any]:
     """The params of the operation `expression` for some outputs; what is used twice is written once, in `let`."""
+    let, outputs = _written(wanted)
+    policy = {} if nan_policy is None else {"nan_policy": nan_policy}
+    return {**let, "outputs": outputs, **policy}
+
+
+def strategy(**signals: "Series | float") -> dict[str, Any]:
+    """The `strategy` of `backtest` and `backtest_sweep`: entries, exits, short_entries and short_exits, or target."""
+    let, outputs = _written(signals)
+    return {**let, **outputs}
+
+
+def _written(wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Series as JSON by name, beside the `let` of those that are used twice, if there are any."""
+    wanted = {name: _plain(each) for name, each in wanted.items()}
     uses: dict[int, int] = {}
-    for name, each in wanted.items():
-        wanted[name] = _plain(each)
     for each in wanted.values():
         if isinstance(each, Series):
             _count(each, uses)
@@ -182,7 +205,7 @@ def expression(nan_policy: str | None = None, **wanted: "Series | float") -> dic
     def written(value: Any) -> Any:
         if not isinstance(value, Series):
             return value
-        if isinstance(value._written, str):
+        if isinstance(value._written, str) or "param" in value._written:
             return value._written
         if id(value) in names:
             return names[id(value)]
@@ -194,8 +217,7 @@ def expression(nan_policy: str | None = None, **wanted: "Series | float") -> dic
         return names[id(value)]
 
     outputs = {name: written(each) for name, each in wanted.items()}
-    policy = {} if nan_policy is None else {"nan_policy": nan_policy}
-    return {"let": let, "outputs": outputs, **policy} if let else {"outputs": outputs, **policy}
+    return {"let": let} if let else {}, outputs
 
 
 def outputs(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,6 +235,11 @@ def _count(series: Series, uses: dict[int, int]) -> None:
 
 def _operation(op: str, **fields: Any) -> Series:
     return Series({"op": op, **{name: _plain(value) for name, value in fields.items()}})
+
+
+def _is_series(value: Any) -> bool:
+    """Whether an argument stands where series do, and not where a period does."""
+    return isinstance(value, Series) and "param" not in value._written
 
 
 def _plain(value: Any) -> Any:
