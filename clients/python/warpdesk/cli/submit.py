@@ -11,7 +11,7 @@ from warpdesk.cli.command import INTERRUPTED, Subcommands, fail
 from warpdesk.cli.values import in_short, listed, typed
 
 if TYPE_CHECKING:
-    from warpdesk.client import Client, Job, WarpdeskError
+    from warpdesk.client import Client, Job
 
 
 def add(commands: Subcommands) -> None:
