@@ -65,10 +65,12 @@ lint: $(DEV) $(TOOLS) ## ruff, the import layers, the files of fly.io, the Lua s
 types: $(DEV) ## mypy, strict
 	@$(BIN)/mypy
 
-kernels: $(DEV) ## compile every kernel for sm_70 to sm_121; needs no GPU
-	@$(BIN)/python -m warpdesk_server.kernels.gpu.compile
+# compiled.json and sanitized.json have digests of what passed: that is asked again once something changes it depends on.
+kernels: $(DEV) ## compile every kernel that changed for sm_70 to sm_121; needs no GPU; KERNELS=all, KERNELS_SAVE=1 keeps the verdict
+	@$(BIN)/python -m warpdesk_server.kernels.gpu.compile \
+		$(if $(filter all,$(KERNELS)),,--known tests/kernels/compiled.json $(if $(KERNELS_SAVE),--save))
 
-sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
+sanitize: $(DEV) ## run the kernels that changed on the CPU under the sanitizers; SANITIZE=all, SANITIZE_SAVE=1 keeps the verdict
 	@$(BIN)/pytest -m sanitize
 
 soak: $(DEV) ## ten minutes of full load, with health asked all the time, and a verdict; SOAK_SECONDS=600, SOAK_SAVE=1 keeps it
@@ -81,12 +83,13 @@ bench: $(BENCHED) $(if $(filter servers,$(BENCH)),$(SERVERS)) ## benchmarks besi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 peers: release-check clusters ## the heavy checks that CI leaves out
+	@$(MAKE) kernels sanitize KERNELS=all SANITIZE=all
 
 clusters: $(CLUSTERS) ## shards on real clusters of Ray and of Dask on this machine, with nodes that are killed
 	@$(CLUSTERS:ready=bin/python) -m pytest --quiet -rP -p no:randomly -m clusters tests/workers/child/clusters
 
 release-check: $(DEV) $(RELEASE) ## build both distributions, look into them, install each into fresh environments, upgrade an old home
-	@$(BIN)/pytest --quiet -rP -p no:randomly -m release tests/release
+	@$(BIN)/pytest --quiet -rP -p no:randomly -m release tests/release tests/deploy/test_image.py
 
 audit: $(DEV) $(AUDIT) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
 	@deploy/audit

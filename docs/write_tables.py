@@ -66,11 +66,15 @@ def _milliseconds(row: Row) -> float:
 
 
 def operations() -> str:
-    return _beside_peers("operations", {row["operation"] for row in result("indicators")})
+    return _beside_peers("operations", {row["operation"] for name in ("indicators", "desk") for row in result(name)})
 
 
 def indicators() -> str:
     return _beside_peers("indicators")
+
+
+def desk() -> str:
+    return _beside_peers("desk")
 
 
 def _beside_peers(name: str, elsewhere: Collection[str] = ()) -> str:
@@ -365,6 +369,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *(
             operations,
             indicators,
+            desk,
             accuracy,
             latency,
             beside,

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from warpdesk_server.kernels.device.philox import philox4x32
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.kernels.gpu.source import Source
@@ -49,6 +48,8 @@ def check(device: Device) -> None:
 @cache
 def answers(blocks: int) -> Answers:
     """The right answers of the GPU's canary kernel for so many blocks: words, float64 and float32 numbers."""
+    from warpdesk_server.kernels.device.philox import philox4x32  # with Numba, which a child without a GPU may not need
+
     taken = np.arange(THREADS * blocks, dtype=np.uint64).reshape(blocks, THREADS)[:, ::-1].ravel()
     zero = np.uint64(0)
     drawn = np.stack(philox4x32.py_func(taken, zero, zero, zero, zero, zero), axis=1)

@@ -1,11 +1,14 @@
 """Compile every CUDA kernel for every GPU generation, with NVRTC alone: no GPU, no driver, no CuPy (`make kernels`).
 
 Run as `python -m warpdesk_server.kernels.gpu.compile [--jobs 2]`: prints a table of registers, shared memory and
-spills, and fails when a kernel does not compile or spills registers to memory.
+spills, and fails when a kernel does not compile or spills registers to memory. With `--known FILE` it leaves out what
+compiled before from the same text by the same compiler; `--save` writes that file.
 """
 
 import argparse
+import hashlib
 import importlib
+import json
 import pkgutil
 import re
 import sys
@@ -22,7 +25,7 @@ from warpdesk_server.kernels.gpu.canary import CANARY
 from warpdesk_server.kernels.gpu.cubins import Cubins
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
 from warpdesk_server.kernels.gpu.occupancy import launch_bounds
-from warpdesk_server.kernels.gpu.source import Source, inline
+from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS, Source, inline
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 
@@ -74,9 +77,10 @@ def compile_for(source: Source, architecture: int) -> list[Usage]:
     return [replace(usage, threads=bounds.get(usage.kernel)) for usage in _usages(describe(source), compiled.log)]
 
 
-def compile_all(jobs: int = 2) -> list[Usage]:
-    """Compile every CUDA source for every architecture, in threads: NVRTC runs without Python's lock."""
-    work = [(source, architecture) for _, source in sources() for architecture in ARCHITECTURES]
+def compile_all(jobs: int = 2, chosen: Iterable[Source] | None = None) -> list[Usage]:
+    """Compile some CUDA sources, or every one, for every architecture, in threads: NVRTC runs without Python's lock."""
+    chosen = [source for _, source in sources()] if chosen is None else chosen
+    work = [(source, architecture) for source in chosen for architecture in ARCHITECTURES]
     with ThreadPoolExecutor(jobs) as pool:
         return [usage for usages in pool.map(lambda item: compile_for(*item), work) for usage in usages]
 
@@ -154,22 +158,45 @@ def table(usages: list[Usage]) -> str:
     return "\n".join([head, *lines])
 
 
+def digests() -> dict[str, str]:
+    """A digest of all that the compilation of each CUDA source depends on: text, options, compiler, architectures."""
+    made_by = repr((_compiler().version, COMPILE_OPTIONS, ARCHITECTURES))
+    return {
+        describe(source): hashlib.sha256(f"{made_by}\0{inline(source)}".encode()).hexdigest()[:32]
+        for _, source in sources()
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--known", type=Path, help="digests of sources that compiled without a spill")
+    parser.add_argument("--save", action="store_true", help="write --known anew if everything compiles without a spill")
+    chosen = parser.parse_args()
+    known = json.loads(chosen.known.read_text()) if chosen.known and chosen.known.exists() else {}
+    now = digests() if chosen.known else {}
+    every = [source for _, source in sources()]
+    changed = [s for s in every if not chosen.known or known.get(describe(s)) != now[describe(s)]]
+    if len(changed) < len(every):
+        sys.stdout.write(f"{len(every) - len(changed)} of {len(every)} sources are as they were when they compiled\n")
     try:
-        usages = compile_all(parser.parse_args().jobs)
+        usages = compile_all(chosen.jobs, changed)
     except CompileError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(table(usages) + "\n")
+    if usages:
+        sys.stdout.write(table(usages) + "\n")
     spilling = [usage for usage in usages if usage.spilled]
     for usage in spilling:
         sys.stderr.write(
             f"{usage.kernel} ({usage.source}) spills {usage.spilled} bytes on sm_{usage.architecture} "
             f"with {usage.registers} registers\n"
         )
-    return 1 if spilling else 0
+    if spilling:
+        return 1
+    if chosen.save and now != known:
+        chosen.known.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
+    return 0
 
 
 if __name__ == "__main__":

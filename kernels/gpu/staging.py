@@ -15,7 +15,6 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
-from numba import config
 from numpy.typing import NDArray
 
 PIECE = 2 << 20  # bytes: 0.2 ms of a core, many times the cost of starting a copy, and less than the core's cache
@@ -30,6 +29,8 @@ _Pieces = deque[tuple[NDArray[Any], Any]]  # a part of the host's array, and its
 
 def cores(lanes: int) -> int:
     """The number of cores that copy between host and GPU for each of so many lanes."""
+    from numba import config  # a child without a GPU may not need it
+
     return max(1, min(_MOST_CORES, config.NUMBA_NUM_THREADS // lanes))
 
 

@@ -156,6 +156,7 @@ for package in (warpdesk, warpdesk_server):
 """
 
 
+@pytest.mark.release
 @pytest.mark.timeout(400)
 def test_what_the_cpu_target_installs_has_all_that_our_code_imports(
     builder: Builder, monkeypatch: pytest.MonkeyPatch

@@ -87,7 +87,7 @@ def test_nothing_that_is_sent_makes_the_service_fail(tokens: tuple[Service, list
     )
     assert answers.failures == []
     assert answers.statuses.total() + answers.cut >= REQUESTS * 0.9  # a route without parameters has few requests
-    assert _parts(service) == before, "a process ended"
+    assert before.items() <= _parts(service).items(), "a process ended"  # one for long jobs may have been started
     assert grown < GROWTH
     wait_until_ready(service)
 

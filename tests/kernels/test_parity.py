@@ -6,6 +6,7 @@ import pytest
 
 from tests.cudasim.device import CAN_FLUSH, FINITE, NAN, EmulatedDevice, Order
 from tests.cudasim.sanitized import Mode, run_sanitized
+from tests.kernels import verdicts
 from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of
 from tests.kernels.parity import Answer, Case, assert_same
 from warpdesk_server.kernels.gpu.compile import describe, sources
@@ -75,6 +76,7 @@ def test_every_cuda_file_is_among_the_sources_that_are_compiled_for_all_gpus() -
     assert cuda_files() == {source.path.resolve() for _, source in sources()}
 
 
+@pytest.mark.sanitize
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("family", families())
 def test_no_kernel_leaves_its_memory_or_defined_behaviour(family: str) -> None:
@@ -89,8 +91,11 @@ def test_no_kernel_has_a_data_race(family: str) -> None:
 
 
 def _sanitized(family: str, mode: Mode) -> None:
+    if verdicts.is_known(mode, family):
+        pytest.skip("nothing changed since it was found clean (tests/kernels/sanitized.json); SANITIZE=all asks again")
     done = run_sanitized(mode, "tests.kernels.sanitized_cases", family)
     assert done.returncode == 0, done.stderr[-6000:]
     ran = {tuple(line.split()) for line in done.stdout.splitlines()}
     expected = {(source.split()[0], kernel) for source, kernel in kernels_of(family)}  # in one variant at least
     assert expected - ran == set(), f"not run by any small case:\n{done.stderr}"
+    verdicts.keep(mode, family)

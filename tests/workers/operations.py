@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from tests.workers.stepping import CHAIN, PACK
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.catalogue import OPERATIONS as CATALOGUE
 from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
@@ -198,9 +197,6 @@ PIECES = {
 OTHER_PIECES = {"pieces": replace(PIECES["pieces"]), "double": OPERATIONS["double"]}
 vars(OTHER_PIECES["pieces"])["code"] = "other code"
 
-# What several workers compute together.
-WIDE: Mapping[str, Computation] = {**PIECES, **{name: CATALOGUE[name] for name in ("rsi", "matmul", "monte_carlo")}}
-
 WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN, PACK.name: PACK}
 
 # The same task where its library is missing.
@@ -223,9 +219,6 @@ PAID = {
 
 # A sampler whose time the test decides.
 LINGERING = {"linger": OPERATIONS["linger"]}
-
-# Its jobs share launches.
-SHARED = {"rsi": CATALOGUE["rsi"]}
 
 # Nothing works here.
 NOTHING_WORKS = {name: OPERATIONS[name] for name in ("stumble", "hoard")}
@@ -286,12 +279,20 @@ WAVERING = {
     )
 }
 
-# A real operation alone, for a worker that should not compile the others.
-SMA_ALONE = {"sma": CATALOGUE["sma"]}
+# Catalogues of real operations. To import those takes as long as to start a worker, so only who asks for them waits.
+_REAL = {
+    "WIDE": ("rsi", "matmul", "monte_carlo"),  # what several workers compute together
+    "SHARED": ("rsi",),  # its jobs share launches
+    "SMA_ALONE": ("sma",),  # for a worker that should not compile the others
+}
 
 
 def __getattr__(name: str) -> Any:
-    """NOT_BESIDE_ANOTHER, a catalogue that ends a worker which another one started."""
+    """The catalogues of `_REAL`, and NOT_BESIDE_ANOTHER, which ends a worker that another one started."""
+    if name in _REAL:
+        from warpdesk_server.kernels.catalogue import OPERATIONS as ALL
+
+        return {**(PIECES if name == "WIDE" else {}), **{each: ALL[each] for each in _REAL[name]}}
     if name != "NOT_BESIDE_ANOTHER":
         raise AttributeError(name)
     if os.environ.get("WARPDESK_TAKES") == "long":

@@ -5,27 +5,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
 
 from warpdesk_server.kernels.operation import Operation
-from warpdesk_server.privacy.charging import Charges, Released
-from warpdesk_server.privacy.database import DatabaseUnavailable, UnusableDatabase, connect
 from warpdesk_server.privacy.errors import NoRelease
-from warpdesk_server.privacy.ledger import Ledger
-from warpdesk_server.privacy.seeds import Ring, UnusableKey, WrongKey
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.queue.protocol import Failed, Succeeded
 from warpdesk_server.workers.queue.records import Ending, Held
 from warpdesk_server.workers.settings import WorkerSettings
+
+# The ledger brings SQLAlchemy: 0.4 s of a worker's start, and 40 MB. It is imported where something can be charged.
+if TYPE_CHECKING:
+    from warpdesk_server.privacy.charging import Charges
 
 log = logging.getLogger("warpdesk.worker")
 
 T = TypeVar("T")
 
 PATIENCE = 15.0  # seconds of one call of the ledger; the job may wait longer, and other jobs run meanwhile
-
-# Errors whose sentences say what an operator can do, and hold nothing private.
-_FOR_OPERATORS = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
 
 
 class Claims:
@@ -34,6 +32,8 @@ class Claims:
     def __init__(self, settings: WorkerSettings, operations: Mapping[str, Operation]) -> None:
         self._settings = settings
         self._operations = operations
+        if any(operation.spend is not None for operation in operations.values()):
+            import_module("warpdesk_server.privacy.ledger")  # now, and not while a job waits
 
     def claim(self, jobs: Sequence[Held]) -> tuple[dict[str, bytes], list[Ending]]:
         """The noise keys of the worker's charged jobs by id, and the endings of those that must not be computed.
@@ -72,6 +72,8 @@ class Claims:
         request, operation = job.request, self._operations.get(job.request.operation)
         charge = request.charge
         assert charge is not None  # noqa: S101
+        from warpdesk_server.privacy.charging import Released
+
         if self._settings.ledger is None:
             message = "this worker has no ledger: give every worker WARPDESK_LEDGER_URL"
             return Failed(code="ledger-unavailable", message=message, retryable=True)
@@ -94,7 +96,11 @@ class Claims:
         return claim.key
 
     @cached_property
-    def _charges(self) -> Charges:
+    def _charges(self) -> "Charges":
+        from warpdesk_server.privacy.database import connect
+        from warpdesk_server.privacy.ledger import Ledger
+        from warpdesk_server.privacy.seeds import Ring
+
         assert self._settings.ledger is not None  # noqa: S101
         ledger = Ledger(connect(self._settings.ledger), Ring(self._settings.ledger_key_path))
         ledger.prepare()
@@ -119,12 +125,19 @@ def _in_time(call: Callable[[], T]) -> T:
     try:
         return answer.result(PATIENCE)
     except TimeoutError:
+        from warpdesk_server.privacy.database import DatabaseUnavailable
+
         raise DatabaseUnavailable(f"no answer in {PATIENCE:g} seconds") from None
 
 
 def _failure(error: Exception) -> Failed:
     if isinstance(error, NoRelease):
         return Failed(code=error.code, message=str(error))
-    why = f": {error}" if isinstance(error, _FOR_OPERATORS) else ""
+    from warpdesk_server.privacy.database import DatabaseUnavailable, UnusableDatabase
+    from warpdesk_server.privacy.seeds import UnusableKey, WrongKey
+
+    # These say what an operator can do, and hold nothing private.
+    shown = isinstance(error, DatabaseUnavailable | UnusableDatabase | UnusableKey | WrongKey | OSError)
+    why = f": {error}" if shown else ""
     log.warning("the ledger cannot be used: %s%s", type(error).__name__, why)
     return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)

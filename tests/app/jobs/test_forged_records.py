@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -97,18 +97,18 @@ def test_a_wait_is_answered_with_no_record_of_another_job(forger: Forger, monkey
     watches = forger.api.app.state.services.completions._watches
     with ThreadPoolExecutor(3) as threads:
 
-        def wait(how: Callable[[], httpx.Response]) -> Any:
-            answer = threads.submit(how)
-            wait_until(lambda: watches)
+        def wait(job: str) -> Any:
+            answer = threads.submit(lambda: forger.own.get(f"/v1/jobs/{job}", headers={"Prefer": "wait=50"}))
+            wait_until(lambda: job in watches)
             return answer
 
-        first = wait(lambda: forger.own.get(f"/v1/jobs/{published}", headers={"Prefer": "wait=50"}))
+        first = wait(published)
         forger.publish(published, forger.record(victim))
         work(forger.api.queue, forger.api.store, published)
         document = first.result().json()
         assert (document["id"], document["status"], document["result"]["job"]) == (published, "succeeded", published)
 
-        second = wait(lambda: forger.own.get(f"/v1/jobs/{written}", headers={"Prefer": "wait=50"}))
+        second = wait(written)
         forger.redis.hset(job_key(written), mapping=forger.record(victim))
         document = second.result().json()
         assert (document["id"], document["status"], document["result"]) == (written, "queued", None)

@@ -64,9 +64,9 @@ def test_shared_memory_and_each_kernel_of_a_file_are_read_from_the_log(tmp_path:
     assert (usages["first"].shared, usages["second"].shared) == (400, 0)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, text: Source) -> int:
+def run(monkeypatch: pytest.MonkeyPatch, text: Source, *options: str) -> int:
     monkeypatch.setattr(gate, "sources", lambda: [("family", text)])
-    monkeypatch.setattr("sys.argv", ["warpdesk_server.kernels.gpu.compile"])
+    monkeypatch.setattr("sys.argv", ["warpdesk_server.kernels.gpu.compile", *options])
     return gate.main()
 
 
@@ -91,6 +91,23 @@ def test_a_kernel_that_does_not_compile_fails_the_gate_with_the_line(
 def test_a_sound_kernel_passes_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, CANARY) == 0
     assert "canary (canary.cu)" in capsys.readouterr().out
+
+
+def test_what_compiled_before_is_left_out_until_its_text_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = ["--known", str(tmp_path / "known.json")]
+    assert run(monkeypatch, CANARY, *known) == 0
+    assert run(monkeypatch, CANARY, *known, "--save") == 0
+    assert capsys.readouterr().out.count("canary (canary.cu)") == 2
+    assert run(monkeypatch, CANARY, *known) == 0
+    assert capsys.readouterr().out == "1 of 1 sources are as they were when they compiled\n"
+    (tmp_path / "canary.cu").write_text(CANARY.path.read_text() + "// another text\n")
+    assert run(monkeypatch, Source(tmp_path / "canary.cu"), *known) == 0
+    assert "canary (canary.cu)" in capsys.readouterr().out
+    assert run(monkeypatch, source(tmp_path, _SPILLS), *known, "--save") == 1
+    assert run(monkeypatch, CANARY, *known) == 0
+    assert capsys.readouterr().out.endswith("1 of 1 sources are as they were when they compiled\n")
 
 
 def test_an_architecture_the_compiler_does_not_know_is_an_error() -> None:
