@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.matmul.cpu import matmul
 from warpdesk_server.kernels.portfolio import loops
-from warpdesk_server.kernels.portfolio.matrices import batch_of_matrices, read_only
+from warpdesk_server.kernels.portfolio.matrices import batch_of_matrices, of_rank, read_only
 from warpdesk_server.kernels.portfolio.spec import PRODUCT, Covariance, RiskParity
+from warpdesk_server.kernels.portfolio.spectrum import conditioning, decompose
 from warpdesk_server.kernels.problems import refuse
 
 Array = NDArray[Any]
@@ -53,20 +54,18 @@ def covariance_by(multiply: Multiply, params: Covariance, returns: Array) -> dic
     for item in range(count):
         loops.correlate(found[item], correlation[item])
     found *= params.periods_per_year
-    spectrum = np.empty((count, assets if params.eigenvalues else 0))
-    if params.eigenvalues:
-        for item in range(count):
-            loops.eigenvalues(found[item], spectrum[item])
-    of_each = {
+    spectrum = decompose(found)[0] if params.eigenvalues else np.full((count, 1), np.nan)
+    smallest, condition = conditioning(spectrum)
+    answer = {
         "covariance": found,
         "correlation": correlation,
         "means": means * params.periods_per_year,
-        "shrinkage": shrinkage[:, np.newaxis],
-        "eigenvalues": spectrum,
+        "shrinkage": shrinkage,
+        "eigenvalues": spectrum if params.eigenvalues else np.empty((count, 0)),
+        "smallest_eigenvalue": smallest,
+        "condition_number": condition,
     }
-    if returns.ndim == 2:
-        return {name: array[0] for name, array in of_each.items()}
-    return {**of_each, "shrinkage": shrinkage}
+    return of_rank(returns.ndim, answer)
 
 
 def _weights(params: Covariance, time: int) -> tuple[Array, Array, float]:
@@ -158,16 +157,17 @@ def risk_parity_by(
         )
     weights, contributions, risk = np.empty_like(x), np.empty_like(x), np.empty(count)
     loops.weigh(x, marginal, weights, contributions, risk)
-    of_each: dict[str, Array] = {
+    smallest, condition = conditioning(decompose(matrices)[0] if params.spectrum else np.full((count, 1), np.nan))
+    answer = {
         "weights": weights,
         "risk_contributions": contributions,
-        "risk": risk[:, np.newaxis],
-        "iterations": iterations[:, np.newaxis],
-        "residual": residuals[:, np.newaxis],
+        "risk": risk,
+        "iterations": iterations,
+        "residual": residuals,
+        "smallest_eigenvalue": smallest,
+        "condition_number": condition,
     }
-    if covariance.ndim == 2:
-        return {name: array[0] for name, array in of_each.items()}
-    return {**of_each, "risk": risk, "iterations": iterations, "residual": residuals}
+    return of_rank(covariance.ndim, answer)
 
 
 def _budgets(budgets: Array | None, assets: int) -> Array:

@@ -36,6 +36,11 @@ def batch_of_matrices(matrices: Array) -> Array:
     return batch
 
 
+def of_rank(rank: int, answer: dict[str, Array]) -> dict[str, Array]:
+    """The outputs of a batch (rank 3), or without the batch axis (rank 2); a number of each matrix has shape (1) then."""
+    return {name: array[0] if rank == 2 and array.ndim > 1 else array for name, array in answer.items()}
+
+
 def read_only(array: Array) -> Array:
     """A view that cannot be written. Inputs may be read-only maps, and Numba compiles again for writable arrays."""
     view = array.view()

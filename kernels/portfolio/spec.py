@@ -1,7 +1,7 @@
 """The specification of covariance and risk parity: what portfolios are made from, and one that needs no means."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,7 +21,17 @@ PRODUCT = MatmulParams(algorithm="kernel")  # what multiplies the returns
 
 # Seconds that one core takes for a step.
 _MULTIPLY_ADD = 3e-11
-_SOLVE = 1e-9
+_SWEEP = 2e-10
+_REFLECT, _TURN = 5e-10, 3e-8  # of eigenvalues, by the cube and the square of the assets
+
+
+Spectrum = Annotated[
+    bool,
+    Field(
+        description="also compute the smallest eigenvalue and the condition number of the covariance, which takes "
+        "longer than the weights"
+    ),
+]
 
 
 class Covariance(Params):
@@ -53,6 +63,7 @@ class RiskParity(Params):
     sweeps: int = Field(
         default=1_000, ge=1, le=100_000, description="the most sweeps over all assets; more are refused, not cut short"
     )
+    spectrum: Spectrum = False
 
 
 def batch_of(info: ArrayInfo) -> int:
@@ -89,6 +100,11 @@ def check_of_assets(inputs: Mapping[str, ArrayInfo], assets: int, *names: str, o
             )
 
 
+def spectrum_seconds(batch: int, assets: int) -> float:
+    """The seconds that one core takes for the eigenvalues of so many matrices."""
+    return batch * (_REFLECT * assets**3 + _TURN * assets**2)
+
+
 def _product(inputs: Mapping[str, ArrayInfo]) -> dict[str, ArrayInfo]:
     *batch, assets, time = inputs["returns"].shape
     return {"a": ArrayInfo("float64", (*batch, assets, time)), "b": ArrayInfo("float64", (*batch, time, assets))}
@@ -98,9 +114,8 @@ def _covariance_cost(params: Covariance, inputs: Mapping[str, ArrayInfo]) -> Cos
     returns = inputs["returns"]
     batch, (assets, time) = batch_of(returns), returns.shape[-2:]
     work = batch * assets**2 * time / 2
-    if params.eigenvalues:
-        work += batch * (2 * assets**3 + 60 * assets**2) * (_SOLVE / _MULTIPLY_ADD) / 2
-    nbytes = returns.nbytes + 8 * batch * assets * (2 * time + 3 * assets)
+    work += params.eigenvalues * spectrum_seconds(batch, assets) / _MULTIPLY_ADD
+    nbytes = returns.nbytes + 8 * batch * assets * (2 * time + (3 + params.eigenvalues) * assets)
     return Cost(nbytes, work=float(work), step=_MULTIPLY_ADD)
 
 
@@ -119,10 +134,12 @@ def _check_covariance(params: Covariance, inputs: Mapping[str, ArrayInfo]) -> No
         raise refuse("/params/method", "ledoit_wolf shrinks correlations: it needs 2 assets, got 1")
 
 
-def _risk_parity_cost(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
+def _risk_parity_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     covariance = inputs["covariance"]
     # About 20 sweeps; a step is a multiply-add of a vector instruction.
-    return Cost(2 * covariance.nbytes, work=20.0 * covariance.size, step=2e-10)
+    work = 20.0 * covariance.size
+    work += params.spectrum * spectrum_seconds(batch_of(covariance), covariance.shape[-1]) / _SWEEP
+    return Cost((2 + params.spectrum) * covariance.nbytes, work=work, step=_SWEEP)
 
 
 def _risk_parity_grid(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
@@ -133,8 +150,19 @@ def _risk_parity_grid(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
     return Grid(-(-batch // each), each * (8 * assets**2 + 16 * assets + 12), 8 * assets)
 
 
-def _check_risk_parity(_params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
-    check_of_assets(inputs, check_square(inputs), "budgets")
+def _check_risk_parity(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
+    check_of_assets(inputs, check_square(inputs, MOST_EIGENVALUES if params.spectrum else MOST_ASSETS), "budgets")
+
+
+def conditioning_outputs(asked_by: str) -> tuple[Output, Output]:
+    return (
+        Output("smallest_eigenvalue", f"of the covariance, shape (1) or (batch); NaN without `{asked_by}`"),
+        Output(
+            "condition_number",
+            "the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding; "
+            f"shape (1) or (batch), NaN without `{asked_by}`",
+        ),
+    )
 
 
 _REAL: tuple[DType, ...] = ("float64", "float32")
@@ -165,6 +193,7 @@ COVARIANCE = Operation(
         Output("means", "mean of each asset's returns per year, shape (assets) or (batch, assets); ewma: weighted"),
         Output("shrinkage", "ledoit_wolf: the weight of the equal correlations, from 0 to 1; else 0; (1) or (batch)"),
         Output("eigenvalues", "of the covariance, ascending, shape (assets) or (batch, assets); (..., 0) if not asked"),
+        *conditioning_outputs("eigenvalues"),
     ),
     example=Example({}, {"returns": _RETURNS}),
     cost=_covariance_cost,
@@ -196,13 +225,14 @@ RISK_PARITY = Operation(
         Output("risk", "standard deviation of the portfolio's return, shape (1) or (batch)"),
         Output("iterations", "sweeps over all assets, int32, shape (1) or (batch)"),
         Output("residual", "the greatest distance of a risk contribution from its budget, shape (1) or (batch)"),
+        *conditioning_outputs("spectrum"),
     ),
     example=Example({}, {"covariance": MATRIX}),
     cost=_risk_parity_cost,
     grid=_risk_parity_grid,
     check=_check_risk_parity,
     batching=Batching(steps=5e7, alike=False),
-    variants=(Example({}, {"covariance": MATRIX, "budgets": {"data": [2.0, 1.0, 1.0], "dtype": "float64"}}),),
+    variants=(Example({"spectrum": True}, {"covariance": MATRIX, "budgets": {"data": [2.0, 1.0, 1.0], "dtype": "float64"}}),),
     compile_seconds=4.0,
     counted_as="portfolio",
 )

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.operation import release_of
 from warpdesk_server.kernels.portfolio.matrices import at_bounds, batch_of_matrices, check_bounds, of_each_asset
 from warpdesk_server.kernels.portfolio.optimize import Optimize
+from warpdesk_server.kernels.portfolio.sequential.frontier_loops import contributions
+from warpdesk_server.kernels.portfolio.spectrum import conditioning, decompose
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.task import Context
 
@@ -32,6 +34,15 @@ class _Program:
     second_order: list[tuple[Any, Array]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Risk:
+    """A covariance matrix with its eigenvalues, ascending, and for tracking_error a matrix R with R'R equal to it."""
+
+    matrix: Array
+    values: Array
+    root: Array
+
+
 def optimize(params: Optimize, context: Context, **inputs: Array) -> dict[str, Any]:
     """The weights of the program that `kernels/portfolio/optimize.py` describes.
 
@@ -45,10 +56,9 @@ def optimize(params: Optimize, context: Context, **inputs: Array) -> dict[str, A
     lower, upper = of_each_asset(inputs.get("lower"), 0.0, assets), of_each_asset(inputs.get("upper"), 1.0, assets)
     check_bounds(lower, upper)
     _check_constraints(params, inputs, lower, upper)
-    if "covariance" in inputs:
-        batch_of_matrices(inputs["covariance"])
+    risk = _risk(params, inputs)
     scale = _scale(params, inputs)
-    program = _program(params, inputs, (lower, upper), scale)
+    program = _program(params, inputs, (lower, upper), risk, scale)
     blocks = [*program.equal, *program.at_most, *program.second_order]
     cones = [clarabel.ZeroConeT(sum(len(limits) for _, limits in program.equal))]
     cones.append(clarabel.NonnegativeConeT(sum(len(limits) for _, limits in program.at_most)))
@@ -72,7 +82,7 @@ def optimize(params: Optimize, context: Context, **inputs: Array) -> dict[str, A
     return {
         "weights": weights,
         "bounds": at_bounds(weights, lower + _AT_BOUND, upper - _AT_BOUND),
-        **_facts(params, inputs, weights),
+        **_facts(params, inputs, weights, risk),
         "objective": solution.obj_val / scale,
         "gap": abs(solution.obj_val - solution.obj_val_dual) / scale,
         "primal_residual": solution.r_prim,
@@ -112,7 +122,9 @@ def _check_constraints(params: Optimize, inputs: dict[str, Array], lower: Array,
             )
 
 
-def _program(params: Optimize, inputs: dict[str, Array], bounds: tuple[Array, Array], scale: float) -> _Program:
+def _program(
+    params: Optimize, inputs: dict[str, Array], bounds: tuple[Array, Array], risk: _Risk | None, scale: float
+) -> _Program:
     """The program in the variables w, then |w - previous|, then the loss at the quantile and those beyond it."""
     from scipy import sparse
 
@@ -148,8 +160,8 @@ def _program(params: Optimize, inputs: dict[str, Array], bounds: tuple[Array, Ar
             program.at_most.append((rows(ones, assets), np.array([params.turnover])))
         if "costs" in inputs:
             program.linear[assets : 2 * assets] = scale * of_each_asset(inputs["costs"], 0.0, assets)
-    if params.tracking_error is not None:
-        root = _root(inputs["covariance"]) / params.tracking_error
+    if params.tracking_error is not None and risk is not None:
+        root = risk.root / params.tracking_error
         block = rows(sparse.csc_matrix(np.vstack([np.zeros((1, assets)), -root])))
         program.second_order.append((block, np.concatenate([[1.0], -root @ inputs["benchmark"]])))
     if count:
@@ -162,7 +174,6 @@ def _program(params: Optimize, inputs: dict[str, Array], bounds: tuple[Array, Ar
         )
         program.at_most += [(losses, np.zeros(count)), (rows(beyond, quantile + 1), np.zeros(count))]
         return program
-    _root(inputs["covariance"])  # the library takes it for one that has no eigenvalue below 0
     program.quadratic = sparse.block_diag([inputs["covariance"], sparse.csc_matrix((size - assets,) * 2)], format="csc")
     program.quadratic *= scale * (params.risk_aversion or 1.0)
     if params.risk_aversion is not None:
@@ -170,31 +181,41 @@ def _program(params: Optimize, inputs: dict[str, Array], bounds: tuple[Array, Ar
     return program
 
 
-def _root(matrix: Array) -> Array:
-    """A matrix R with R'R equal to a covariance matrix. Raises InvalidRequest if an eigenvalue is below 0."""
-    values, vectors = np.linalg.eigh(matrix)
+def _risk(params: Optimize, inputs: dict[str, Array]) -> _Risk | None:
+    """The covariance; raises InvalidRequest for one that is not symmetric, or has an eigenvalue below 0."""
+    if "covariance" not in inputs:
+        return None
+    matrices = batch_of_matrices(inputs["covariance"])
+    wanted = matrices.shape[1] if params.tracking_error is not None else 0
+    (values,), (vectors,) = decompose(matrices, wanted)
     if values[0] < -_NEGATIVE * values[-1]:
         raise refuse(
             "/inputs/covariance",
             f"its smallest eigenvalue is {values[0]:.3g}, and the greatest {values[-1]:.3g}: a covariance matrix has "
             "none below 0",
         )
-    root: Array = np.sqrt(np.maximum(values, 0.0))[:, np.newaxis] * vectors.T
-    return root
+    return _Risk(matrices[0], values, np.sqrt(np.maximum(values[::-1][:wanted], 0.0))[:, np.newaxis] * vectors)
 
 
-def _facts(params: Optimize, inputs: dict[str, Array], weights: Array) -> dict[str, Any]:
-    """What is told of a portfolio by its weights alone; null where an input for it was not given."""
+def _facts(params: Optimize, inputs: dict[str, Array], weights: Array, risk: _Risk | None) -> dict[str, Any]:
+    """What is told of a portfolio by its weights and inputs; null where an input for it was not given."""
+    parts, condition = np.empty(0 if risk is None else len(weights)), math.inf
+    if risk is not None:
+        contributions(risk.matrix, weights, weights, parts)
+        condition = float(conditioning(risk.values[np.newaxis])[1][0])
 
     def deviation(of: Array) -> float | None:
-        return math.sqrt(max(0.0, float(of @ inputs["covariance"] @ of))) if "covariance" in inputs else None
+        return None if risk is None else math.sqrt(max(0.0, float(of @ risk.matrix @ of)))
 
     return {
+        "risk_contributions": parts,
         "mean": float(inputs["means"] @ weights) if "means" in inputs else None,
         "risk": deviation(weights),
         "cvar": _cvar(-inputs["scenarios"] @ weights, params.confidence) if "scenarios" in inputs else None,
         "turnover": float(np.abs(weights - inputs["previous"]).sum()) if "previous" in inputs else None,
         "tracking_error": deviation(weights - inputs["benchmark"]) if "benchmark" in inputs else None,
+        "smallest_eigenvalue": None if risk is None else float(risk.values[0]),
+        "condition_number": condition if math.isfinite(condition) else None,
     }
 
 

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
-from warpdesk_server.kernels.portfolio import loops
 from warpdesk_server.kernels.portfolio.matrices import (
     at_bounds,
     batch_of_matrices,
     check_bounds,
     of_each_asset,
-    read_only,
+    of_rank,
 )
 from warpdesk_server.kernels.portfolio.sequential import frontier_loops, hrp_loops
 from warpdesk_server.kernels.portfolio.sequential.line import STEPS, critical_line
 from warpdesk_server.kernels.portfolio.sequential.spec import LINKAGES, Frontier, Hrp
+from warpdesk_server.kernels.portfolio.spectrum import SINGULAR, conditioning, decompose
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 
 Array = NDArray[Any]
@@ -38,14 +38,14 @@ def frontier(
     least, most = of_each_asset(lower, 0.0, assets), of_each_asset(upper, 1.0, assets)
     check_bounds(least, most)
     matrix = batch_of_matrices(covariance)[0] * params.periods_per_year
-    smallest, greatest = _spectrum(matrix)
+    smallest, condition = _conditioning(matrix)
     yearly = means * params.periods_per_year
     corners, tolerances, violations, steps = critical_line(matrix, yearly, least, most)
     if steps < 0:
         raise refuse(
             "/inputs/covariance",
             f"the critical line did not end within {STEPS} x {assets:,} steps; its condition number is "
-            f"{greatest / smallest:.3g}: shrink the covariance",
+            f"{condition:.3g}: shrink the covariance",
         )
     line = _Line(corners, *frontier_loops.describe(matrix, yearly, corners))
     weights = line.between(*_place(params, line))
@@ -67,7 +67,7 @@ def frontier(
         "violation": float(violations.max() / (math.fsum(np.diag(matrix)) / assets)),
         "ties": _ties(means),
         "smallest_eigenvalue": smallest,
-        "condition_number": greatest / smallest,
+        "condition_number": condition,
     }
 
 
@@ -158,16 +158,17 @@ def _not_there(what: str, target: float, least: float, greatest: float) -> Inval
     )
 
 
-def _spectrum(matrix: Array) -> tuple[float, float]:
-    """The smallest and greatest eigenvalue of a covariance matrix. Raises InvalidRequest if it is singular."""
-    smallest, greatest = loops.extremes(read_only(matrix))
-    if smallest <= len(matrix) * 2.0**-50 * greatest:
+def _conditioning(matrix: Array) -> tuple[float, float]:
+    """The smallest eigenvalue and condition number of a covariance matrix. Raises InvalidRequest if it is singular."""
+    values, _ = decompose(matrix[np.newaxis])
+    smallest, condition = (float(number[0]) for number in conditioning(values))
+    if not condition < math.inf:
         raise refuse(
             "/inputs/covariance",
-            f"singular: the smallest eigenvalue is {smallest:.3g}, and the greatest {greatest:.3g}. Shrink it "
+            f"singular: the smallest eigenvalue is {smallest:.3g}, and the greatest {values[0, -1]:.3g}. Shrink it "
             "(covariance, method ledoit_wolf), or use more returns than assets",
         )
-    return float(smallest), float(greatest)
+    return smallest, condition
 
 
 def _ties(means: Array) -> list[list[int]]:
@@ -202,13 +203,14 @@ def hrp(params: Hrp, covariance: Array) -> dict[str, Any]:
             _, risks[item] = frontier_loops.contributions(matrix, weights[item], weights[item], parts[item])
 
     share(count, solve)
-    of_each: dict[str, Array] = {
+    smallest, condition = conditioning(decompose(matrices)[0] if params.spectrum else np.full((count, 1), np.nan))
+    answer = {
         "weights": weights,
         "risk_contributions": parts,
-        "risk": risks[:, np.newaxis],
+        "risk": risks,
         "order": order,
         "merges": merges,
+        "smallest_eigenvalue": smallest,
+        "condition_number": condition,
     }
-    if covariance.ndim == 2:
-        return {name: array[0] for name, array in of_each.items()}
-    return {**of_each, "risk": risks}
+    return of_rank(covariance.ndim, answer)

@@ -12,7 +12,16 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
-from warpdesk_server.kernels.portfolio.spec import COVARIANCE_INPUT, MATRIX, batch_of, check_of_assets, check_square
+from warpdesk_server.kernels.portfolio.spec import (
+    COVARIANCE_INPUT,
+    MATRIX,
+    Spectrum,
+    batch_of,
+    check_of_assets,
+    check_square,
+    conditioning_outputs,
+    spectrum_seconds,
+)
 from warpdesk_server.kernels.problems import refuse
 
 MOST_ASSETS = 2_048  # some 10 s of one core
@@ -64,12 +73,14 @@ class Hrp(Params):
     linkage: Linkage = Field(
         default="single", description="distance of two clusters: of the nearest two assets, the farthest, or the mean"
     )
+    spectrum: Spectrum = False
 
 
 def _hrp_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     covariance = inputs["covariance"]
     batch, assets = batch_of(covariance), covariance.shape[-1]
     work = batch * (12.0 * assets**2 + (assets**3 if params.distance == "of_distances" else 0.0))
+    work += params.spectrum * spectrum_seconds(batch, assets) / _STEP
     return Cost(3 * covariance.nbytes, work=work, step=_STEP)
 
 
@@ -145,11 +156,13 @@ HRP = Operation(
             "the tree in SciPy's form, shape (assets - 1, 4) or (batch, assets - 1, 4): two clusters, their distance "
             "and how many assets they have; row r makes cluster assets + r",
         ),
+        *conditioning_outputs("spectrum"),
     ),
     example=Example({}, {"covariance": MATRIX}),
     cost=_hrp_cost,
     check=_check_hrp,
     batching=Batching(steps=4e7, alike=False),
+    variants=(Example({"spectrum": True}, {"covariance": MATRIX}),),
     compile_seconds=4.0,
     counted_as="portfolio",
 )

@@ -57,5 +57,10 @@ CASES: tuple[Case, ...] = (
     _risk_parity(1),
     _risk_parity(3, 33),
     _risk_parity(2, 257, small=False),
-    Case("risk_parity", {}, lambda: {"covariance": matrices(5), "budgets": budgets(5)}, name="risk_parity-budgets"),
+    Case(
+        "risk_parity",
+        {"spectrum": True},
+        lambda: {"covariance": matrices(5), "budgets": budgets(5)},
+        name="risk_parity-budgets",
+    ),
 )

@@ -8,15 +8,16 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.kernels.parity import Case
-from tests.kernels.portfolio.cases import returns
+from tests.kernels.portfolio.cases import matrices, returns
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.portfolio import cpu
 from warpdesk_server.kernels.portfolio.spec import COVARIANCE
+from warpdesk_server.kernels.portfolio.spectrum import decompose
 from warpdesk_server.kernels.problems import InvalidRequest
 
 Array = NDArray[Any]
 
 ROUNDING = 1e-13  # of the greatest number: sums of hundreds of products
+ONE_NUMBER = ("shrinkage", "smallest_eigenvalue", "condition_number")  # of each matrix
 
 
 def run(given: Array, **params: Any) -> dict[str, Any]:
@@ -123,11 +124,29 @@ def test_eigenvalues_of_equal_correlations_are_exact() -> None:
     """1 + (n - 1) r once and 1 - r n - 1 times, for any n and correlation r."""
     matrix = np.full((50, 50), 0.25)
     np.fill_diagonal(matrix, 1.0)
-    out = np.empty(50)
-    cpu.loops.eigenvalues(matrix, out)
-    assert out == pytest.approx([0.75] * 49 + [13.25], rel=1e-13)
-    cpu.loops.eigenvalues(np.zeros((3, 3)), out[:3])
-    assert out[:3].tolist() == [0.0] * 3
+    (values,), (vectors,) = decompose(matrix[np.newaxis], 50)
+    assert values == pytest.approx([0.75] * 49 + [13.25], rel=1e-13)
+    assert vectors[0] == pytest.approx([50**-0.5] * 50, rel=1e-13)
+    assert vectors @ vectors.T == pytest.approx(np.eye(50), abs=1e-13)
+    assert decompose(np.zeros((1, 3, 3)))[0].tolist() == [[0.0] * 3]
+
+
+@pytest.mark.parametrize("factor", [2.0**-700, 2.0**700])
+def test_eigenvalues_whose_squares_no_float64_holds_have_the_digits_of_others(factor: float) -> None:
+    matrix = matrices(12)[np.newaxis]
+    assert np.array_equal(decompose(factor * matrix)[0], factor * decompose(matrix)[0])
+
+
+def test_numbers_that_are_none_have_no_eigenvalues_and_end() -> None:
+    assert np.isnan(decompose(np.full((1, 5, 5), np.nan))[0]).all()
+
+
+def test_the_condition_number_is_that_of_numpy_and_infinite_if_the_matrix_is_singular() -> None:
+    answer = run(returns(3, 20, 60), eigenvalues=True)
+    assert answer["smallest_eigenvalue"] == pytest.approx(answer["eigenvalues"][:, 0], abs=0)
+    assert answer["condition_number"] == pytest.approx(np.linalg.cond(answer["covariance"]), rel=1e-11)
+    assert run(returns(30, 10), eigenvalues=True)["condition_number"].tolist() == [np.inf]
+    assert np.isnan(run(returns(3, 10))["condition_number"]).tolist() == [True]
 
 
 def test_a_batch_has_the_bytes_of_each_alone() -> None:
@@ -136,7 +155,7 @@ def test_a_batch_has_the_bytes_of_each_alone() -> None:
     together = run(given, **params)
     for item in range(4):
         for name, value in run(np.ascontiguousarray(given[item]), **params).items():
-            assert np.array_equal(together[name][item], value[0] if name == "shrinkage" else value)
+            assert np.array_equal(together[name][item], value[0] if name in ONE_NUMBER else value)
 
 
 def test_an_asset_without_variance_has_no_correlation() -> None:

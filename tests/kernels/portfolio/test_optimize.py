@@ -41,6 +41,12 @@ def test_the_least_variance_is_that_of_the_critical_line_at_every_scale(factor: 
     assert answer["risk"] == pytest.approx(exact["risk"], rel=1e-7)
     assert answer["objective"] == pytest.approx(answer["risk"] ** 2 / 2, rel=1e-6)
     assert answer["gap"] <= 1e-6 * answer["objective"]
+    assert answer["risk_contributions"] == pytest.approx(exact["risk_contributions"], abs=10 * LIBRARY)
+    assert answer["risk_contributions"].sum() == pytest.approx(1, rel=1e-12)
+    assert (answer["smallest_eigenvalue"], answer["condition_number"]) == (
+        exact["smallest_eigenvalue"],
+        exact["condition_number"],
+    )
     assert (answer["status"], answer["algorithm"]) == ("solved", "library")
     assert answer["algorithm_reason"].startswith("Clarabel 0.")
 

@@ -83,16 +83,20 @@ def test_a_singular_matrix_has_weights_if_no_portfolio_is_without_risk() -> None
     given = returns(40, 20)
     answer = run(np.cov(given))
     assert np.abs(answer["risk_contributions"] - 1 / 40).max() < 1.1e-10
+    assert np.isnan(answer["condition_number"]).tolist() == [True]
+    assert run(np.cov(given), spectrum=True)["condition_number"].tolist() == [np.inf]
 
 
 def test_a_batch_has_the_bytes_of_each_alone() -> None:
     many = matrices(5, 17)
-    together = run(many, budgets(17))
+    together = run(many, budgets(17), spectrum=True)
+    assert together["smallest_eigenvalue"] == pytest.approx(np.linalg.eigvalsh(many)[:, 0], rel=1e-12)
+    assert together["condition_number"] == pytest.approx(np.linalg.cond(many), rel=1e-12)
     for item in range(5):
-        alone = run(many[item], budgets(17))
+        alone = run(many[item], budgets(17), spectrum=True)
         for name in ("weights", "risk_contributions"):
             assert np.array_equal(together[name][item], alone[name])
-        for name in ("risk", "iterations", "residual"):
+        for name in ("risk", "iterations", "residual", "smallest_eigenvalue", "condition_number"):
             assert together[name][item] == alone[name][0]
 
 
@@ -136,3 +140,10 @@ def test_numbers_that_are_no_covariance_are_refused_with_their_place(
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         RISK_PARITY.validate({}, {name: ArrayInfo("float64", shape) for name, shape in shapes.items()})
+
+
+def test_a_spectrum_of_more_assets_than_eigenvalues_are_computed_of_is_refused() -> None:
+    inputs = {"covariance": ArrayInfo("float64", (2049, 2049))}
+    RISK_PARITY.validate({}, inputs)
+    with pytest.raises(InvalidRequest, match="2,049 assets, the most are 2,048"):
+        RISK_PARITY.validate({"spectrum": True}, inputs)

@@ -32,5 +32,10 @@ CASES: tuple[Case, ...] = (
         Case("hrp", {"linkage": linkage}, lambda: {"covariance": matrices(2, 33)}, name=f"hrp-{linkage}")
         for linkage in ("single", "complete", "average")
     ),
-    Case("hrp", {"distance": "of_correlations"}, lambda: {"covariance": matrices(9)}, name="hrp-of_correlations"),
+    Case(
+        "hrp",
+        {"distance": "of_correlations", "spectrum": True},
+        lambda: {"covariance": matrices(9)},
+        name="hrp-of_correlations",
+    ),
 )

@@ -87,7 +87,8 @@ def test_without_correlation_equal_distances_are_joined_by_index_and_weights_are
 
 
 def test_a_singular_matrix_has_weights() -> None:
-    answer = run(np.cov(returns(40, 20)))
+    answer = run(np.cov(returns(40, 20)), spectrum=True)
+    assert answer["condition_number"].tolist() == [np.inf]
     assert (answer["weights"] > 0).all()
     assert answer["weights"].sum() == pytest.approx(1, rel=1e-13)
 
@@ -99,12 +100,14 @@ def test_assets_that_are_the_same_or_opposite_have_weights() -> None:
 
 def test_a_batch_has_the_bytes_of_each_alone() -> None:
     many = matrices(5, 17)
-    together = run(many)
+    together = run(many, spectrum=True)
+    assert together["condition_number"] == pytest.approx(np.linalg.cond(many), rel=1e-12)
     for item in range(5):
-        alone = run(many[item])
+        alone = run(many[item], spectrum=True)
         for name in ("weights", "risk_contributions", "order", "merges"):
             assert np.array_equal(together[name][item], alone[name])
-        assert together["risk"][item] == alone["risk"][0]
+        for name in ("risk", "smallest_eigenvalue", "condition_number"):
+            assert together[name][item] == alone[name][0]
 
 
 def test_numbers_that_are_no_covariance_are_refused_with_their_place() -> None:
