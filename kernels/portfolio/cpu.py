@@ -1,5 +1,6 @@
 """Covariance and risk parity on all cores of the CPU: the reference for every other backend."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -54,14 +55,21 @@ def covariance_by(multiply: Multiply, params: Covariance, returns: Array) -> dic
     for item in range(count):
         loops.correlate(found[item], correlation[item])
     found *= params.periods_per_year
-    spectrum = decompose(found)[0] if params.eigenvalues else np.full((count, 1), np.nan)
+    spectrum, components = np.full((count, 1), np.nan), np.empty((count, 0, assets))
+    if params.eigenvalues or params.components:
+        spectrum, components = decompose(found, params.components)
     smallest, condition = conditioning(spectrum)
+    explained = spectrum[:, ::-1][:, : params.components].copy()
+    total = np.array([[math.fsum(np.diag(matrix))] for matrix in found])
     answer = {
         "covariance": found,
         "correlation": correlation,
         "means": means * params.periods_per_year,
         "shrinkage": shrinkage,
         "eigenvalues": spectrum if params.eigenvalues else np.empty((count, 0)),
+        "explained_variance": explained,
+        "explained_variance_ratio": np.where(total > 0.0, explained / np.where(total > 0.0, total, 1.0), np.nan),
+        "components": components,
         "smallest_eigenvalue": smallest,
         "condition_number": condition,
     }

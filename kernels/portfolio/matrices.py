@@ -37,7 +37,7 @@ def batch_of_matrices(matrices: Array) -> Array:
 
 
 def of_rank(rank: int, answer: dict[str, Array]) -> dict[str, Array]:
-    """The outputs of a batch (rank 3), or without the batch axis (rank 2); a number of each matrix has shape (1) then."""
+    """The outputs of a batch (rank 3), or without its axis (rank 2), where a number of each matrix has shape (1)."""
     return {name: array[0] if rank == 2 and array.ndim > 1 else array for name, array in answer.items()}
 
 

@@ -22,7 +22,8 @@ PRODUCT = MatmulParams(algorithm="kernel")  # what multiplies the returns
 # Seconds that one core takes for a step.
 _MULTIPLY_ADD = 3e-11
 _SWEEP = 2e-10
-_REFLECT, _TURN = 5e-10, 3e-8  # of eigenvalues, by the cube and the square of the assets
+# Of eigenvalues, and of eigenvectors besides, by the cube of the assets; of both by the square.
+_REFLECT, _VECTORS, _TURN = 6e-10, 9e-10, 4e-8
 
 
 Spectrum = Annotated[
@@ -51,6 +52,12 @@ class Covariance(Params):
         default=1.0, gt=0.0, le=1e9, description="periods of the returns in a year: means and covariances times this"
     )
     eigenvalues: bool = Field(default=False, description="also compute all eigenvalues of the covariance matrix")
+    components: int = Field(
+        default=0,
+        ge=0,
+        le=MOST_EIGENVALUES,
+        description="also compute so many principal components of the covariance, at most as many as there are assets",
+    )
 
 
 class RiskParity(Params):
@@ -100,9 +107,9 @@ def check_of_assets(inputs: Mapping[str, ArrayInfo], assets: int, *names: str, o
             )
 
 
-def spectrum_seconds(batch: int, assets: int) -> float:
-    """The seconds that one core takes for the eigenvalues of so many matrices."""
-    return batch * (_REFLECT * assets**3 + _TURN * assets**2)
+def spectrum_seconds(batch: int, assets: int, vectors: bool = False) -> float:
+    """The seconds that one core takes for the eigenvalues of so many matrices, and for all eigenvectors."""
+    return batch * ((_REFLECT + _VECTORS * vectors) * assets**3 + _TURN * assets**2)
 
 
 def _product(inputs: Mapping[str, ArrayInfo]) -> dict[str, ArrayInfo]:
@@ -114,8 +121,11 @@ def _covariance_cost(params: Covariance, inputs: Mapping[str, ArrayInfo]) -> Cos
     returns = inputs["returns"]
     batch, (assets, time) = batch_of(returns), returns.shape[-2:]
     work = batch * assets**2 * time / 2
-    work += params.eigenvalues * spectrum_seconds(batch, assets) / _MULTIPLY_ADD
-    nbytes = returns.nbytes + 8 * batch * assets * (2 * time + (3 + params.eigenvalues) * assets)
+    matrices = 3  # besides what eigenvalues and eigenvectors are computed in
+    if params.eigenvalues or params.components:
+        work += spectrum_seconds(batch, assets, params.components > 0) / _MULTIPLY_ADD
+        matrices += 3 if params.components else 1
+    nbytes = returns.nbytes + 8 * batch * assets * (2 * time + matrices * assets)
     return Cost(nbytes, work=float(work), step=_MULTIPLY_ADD)
 
 
@@ -125,7 +135,10 @@ def _covariance_grid(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
 
 def _check_covariance(params: Covariance, inputs: Mapping[str, ArrayInfo]) -> None:
     assets, time = inputs["returns"].shape[-2:]
-    check_assets(assets, "/inputs/returns", MOST_EIGENVALUES if params.eigenvalues else MOST_ASSETS)
+    decomposed = params.eigenvalues or params.components > 0
+    check_assets(assets, "/inputs/returns", MOST_EIGENVALUES if decomposed else MOST_ASSETS)
+    if params.components > assets:
+        raise refuse("/params/components", f"{params.components:,} components, and there are {assets:,} assets")
     if time < 2:
         raise refuse("/inputs/returns", f"{time} return of each asset: a covariance needs 2")
     if params.decay is not None and params.method != "ewma":
@@ -156,11 +169,11 @@ def _check_risk_parity(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
 
 def conditioning_outputs(asked_by: str) -> tuple[Output, Output]:
     return (
-        Output("smallest_eigenvalue", f"of the covariance, shape (1) or (batch); NaN without `{asked_by}`"),
+        Output("smallest_eigenvalue", f"of the covariance, shape (1) or (batch); NaN without {asked_by}"),
         Output(
             "condition_number",
             "the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding; "
-            f"shape (1) or (batch), NaN without `{asked_by}`",
+            f"shape (1) or (batch); NaN without {asked_by}",
         ),
     )
 
@@ -181,7 +194,8 @@ _RETURNS = {
 
 COVARIANCE = Operation(
     name="covariance",
-    summary="Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf).",
+    summary="Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf); "
+    "its principal components.",
     package="warpdesk_server.kernels.portfolio",
     params=Covariance,
     inputs=(
@@ -193,14 +207,28 @@ COVARIANCE = Operation(
         Output("means", "mean of each asset's returns per year, shape (assets) or (batch, assets); ewma: weighted"),
         Output("shrinkage", "ledoit_wolf: the weight of the equal correlations, from 0 to 1; else 0; (1) or (batch)"),
         Output("eigenvalues", "of the covariance, ascending, shape (assets) or (batch, assets); (..., 0) if not asked"),
-        *conditioning_outputs("eigenvalues"),
+        Output(
+            "explained_variance",
+            "the variance along each component, which is its eigenvalue, falling; shape (components) or "
+            "(batch, components)",
+        ),
+        Output(
+            "explained_variance_ratio",
+            "explained_variance as a part of the sum of all variances; NaN where nothing varies",
+        ),
+        Output(
+            "components",
+            "the principal components, eigenvectors of length 1 whose largest element is positive, shape "
+            "(components, assets) or (batch, components, assets)",
+        ),
+        *conditioning_outputs("`eigenvalues` and `components`"),
     ),
     example=Example({}, {"returns": _RETURNS}),
     cost=_covariance_cost,
     grid=_covariance_grid,
     check=_check_covariance,
     batching=Batching(steps=3e8, alike=False),
-    variants=(Example({"method": "ledoit_wolf", "eigenvalues": True}, {"returns": _RETURNS}),),
+    variants=(Example({"method": "ledoit_wolf", "components": 2}, {"returns": _RETURNS}),),
     compile_seconds=4.0,
     counted_as="portfolio",
 )
@@ -225,14 +253,16 @@ RISK_PARITY = Operation(
         Output("risk", "standard deviation of the portfolio's return, shape (1) or (batch)"),
         Output("iterations", "sweeps over all assets, int32, shape (1) or (batch)"),
         Output("residual", "the greatest distance of a risk contribution from its budget, shape (1) or (batch)"),
-        *conditioning_outputs("spectrum"),
+        *conditioning_outputs("`spectrum`"),
     ),
     example=Example({}, {"covariance": MATRIX}),
     cost=_risk_parity_cost,
     grid=_risk_parity_grid,
     check=_check_risk_parity,
     batching=Batching(steps=5e7, alike=False),
-    variants=(Example({"spectrum": True}, {"covariance": MATRIX, "budgets": {"data": [2.0, 1.0, 1.0], "dtype": "float64"}}),),
+    variants=(
+        Example({"spectrum": True}, {"covariance": MATRIX, "budgets": {"data": [2.0, 1.0, 1.0], "dtype": "float64"}}),
+    ),
     compile_seconds=4.0,
     counted_as="portfolio",
 )

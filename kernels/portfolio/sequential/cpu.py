@@ -18,7 +18,7 @@ from warpdesk_server.kernels.portfolio.matrices import (
 from warpdesk_server.kernels.portfolio.sequential import frontier_loops, hrp_loops
 from warpdesk_server.kernels.portfolio.sequential.line import STEPS, critical_line
 from warpdesk_server.kernels.portfolio.sequential.spec import LINKAGES, Frontier, Hrp
-from warpdesk_server.kernels.portfolio.spectrum import SINGULAR, conditioning, decompose
+from warpdesk_server.kernels.portfolio.spectrum import conditioning, decompose
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 
 Array = NDArray[Any]

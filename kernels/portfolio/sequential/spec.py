@@ -156,7 +156,7 @@ HRP = Operation(
             "the tree in SciPy's form, shape (assets - 1, 4) or (batch, assets - 1, 4): two clusters, their distance "
             "and how many assets they have; row r makes cluster assets + r",
         ),
-        *conditioning_outputs("spectrum"),
+        *conditioning_outputs("`spectrum`"),
     ),
     example=Example({}, {"covariance": MATRIX}),
     cost=_hrp_cost,

@@ -50,7 +50,7 @@ CASES: tuple[Case, ...] = (
     _covariance("ledoit_wolf", 3, 7, 33),
     Case(
         "covariance",
-        {"demean": False, "eigenvalues": True},
+        {"demean": False, "eigenvalues": True, "components": 3},
         lambda: {"returns": returns(9, 65, dtype="float32")},
         name="covariance-float32",
     ),

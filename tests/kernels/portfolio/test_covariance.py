@@ -149,9 +149,47 @@ def test_the_condition_number_is_that_of_numpy_and_infinite_if_the_matrix_is_sin
     assert np.isnan(run(returns(3, 10))["condition_number"]).tolist() == [True]
 
 
+def signed(vectors: Array) -> Array:
+    """Eigenvectors (assets, n) as rows, of which each has its largest element positive: scikit-learn's PCA, 1.5 on."""
+    return np.array([vector * np.sign(vector[np.abs(vector).argmax()]) for vector in vectors.T])
+
+
+@pytest.mark.parametrize("assets", [1, 2, 3, 33, 100])
+def test_components_are_the_eigenvectors_of_lapack_by_falling_variance(assets: int) -> None:
+    count = min(assets, 5)
+    answer = run(returns(assets, 60), components=count)
+    values, vectors = np.linalg.eigh(answer["covariance"])
+    assert answer["components"] == pytest.approx(signed(vectors[:, ::-1])[:count], abs=1e-11)
+    assert_near(answer["explained_variance"], values[::-1][:count], rtol=1e-14 * assets + 1e-15)
+    assert_near(answer["explained_variance_ratio"], answer["explained_variance"] / values.sum(), rtol=1e-12)
+    assert answer["eigenvalues"].shape == (0,)
+    assert answer["smallest_eigenvalue"] == pytest.approx([values[0]], abs=1e-14 * values[-1])
+
+
+def test_all_components_turn_returns_into_series_without_correlation() -> None:
+    given = returns(30, 20)  # of which 19 directions vary
+    answer = run(given, components=30, eigenvalues=True)
+    components = answer["components"]
+    assert components @ components.T == pytest.approx(np.eye(30), abs=1e-13)
+    assert_near(np.cov(components @ given), np.diag(answer["explained_variance"]))
+    assert answer["explained_variance"].tolist() == answer["eigenvalues"][::-1].tolist()
+    assert answer["explained_variance_ratio"].sum() == pytest.approx(1, rel=1e-13)
+
+
+def test_of_equal_elements_the_first_decides_the_sign_of_a_component() -> None:
+    given = np.array([[1.0, -1.0, 2.0, -2.0], [-1.0, 1.0, -2.0, 2.0]])
+    assert run(given, components=1)["components"] == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)]]), rel=1e-15)
+
+
+def test_of_returns_that_do_not_vary_no_part_is_explained() -> None:
+    answer = run(np.ones((3, 4)), components=2)
+    assert answer["explained_variance"].tolist() == [0.0, 0.0]
+    assert np.isnan(answer["explained_variance_ratio"]).all()
+
+
 def test_a_batch_has_the_bytes_of_each_alone() -> None:
     given = returns(4, 20, 70)
-    params = {"method": "ledoit_wolf", "eigenvalues": True}
+    params = {"method": "ledoit_wolf", "eigenvalues": True, "components": 3}
     together = run(given, **params)
     for item in range(4):
         for name, value in run(np.ascontiguousarray(given[item]), **params).items():
@@ -181,6 +219,8 @@ def test_a_decay_that_leaves_one_return_and_squares_that_overflow_are_refused() 
         ({}, (3, 1), "1 return of each asset: a covariance needs 2"),
         ({}, (8193, 2), "8,193 assets, the most are 8,192"),
         ({"eigenvalues": True}, (2049, 2), "2,049 assets, the most are 2,048"),
+        ({"components": 1}, (2049, 2), "2,049 assets, the most are 2,048"),
+        ({"components": 4}, (3, 5), "4 components, and there are 3 assets"),
         ({"decay": 0.5}, (3, 5), "decay 0.5 is for ewma, and method is sample"),
         ({"method": "ledoit_wolf"}, (1, 5), "ledoit_wolf shrinks correlations: it needs 2 assets, got 1"),
         ({"method": "ewma", "decay": 1.0}, (3, 5), "decay"),
