@@ -47,7 +47,8 @@ class Job:
 
     def metrics(self, raw: Array) -> Array:
         """The metrics (METRICS, runs) of raw numbers."""
-        out: Array = metrics_of(raw, self.bars, self.params.capital, self.params.periods_per_year)
+        params = self.params
+        out: Array = metrics_of(raw, self.bars, params.capital, params.periods_per_year, params.benchmark_sharpe)
         return out
 
     def replaced(self, cut: int) -> "Job":

@@ -1,7 +1,7 @@
 """How much of a backtest's best result is luck: the arithmetic of `overfitting` besides its splits.
 
-Sources: Bailey and Lopez de Prado, "The Sharpe Ratio Efficient Frontier" (2012) and "The Deflated Sharpe Ratio" (2014);
-Bailey, Borwein, Lopez de Prado and Zhu, "The Probability of Backtest Overfitting" (2015).
+Sources: Bailey and Lopez de Prado, "The Deflated Sharpe Ratio" (2014); Bailey, Borwein, Lopez de Prado and Zhu, "The
+Probability of Backtest Overfitting" (2015).
 """
 
 from itertools import combinations
@@ -12,11 +12,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.backtest.metrics import STILL
+from warpdesk_server.kernels.backtest.metrics import STILL, probability_above
 from warpdesk_server.kernels.backtest.spec import Overfitting
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.elementary import log64
-from warpdesk_server.kernels.device.normal_tail import normal_cdf
 from warpdesk_server.kernels.device.reduce import pairwise_sum
 from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
 
@@ -87,15 +86,6 @@ def expected_best(variance: float, trials: int) -> float:
         return 0.0
     low, high = normal_quantile(1.0 - 1.0 / trials), normal_quantile(1.0 - 1.0 / (trials * e))
     return sqrt(variance) * ((1.0 - _EULER) * low + _EULER * high)
-
-
-def probability_above(ratio: float, least: float, bars: int, skewness: float, kurtosis: float) -> float:
-    """The probability that a true Sharpe ratio is above `least` where `ratio` was seen in so many bars (2012,
-    equation 9). Ratios are of a bar; the normal distribution has kurtosis 3."""
-    spread = 1.0 - skewness * ratio + (kurtosis - 1.0) / 4.0 * ratio * ratio
-    if spread <= 0.0:
-        return float("nan")
-    return float(normal_cdf((ratio - least) * sqrt(bars - 1.0) / sqrt(spread)))
 
 
 def logits_of(below: Array, equal: Array, sets: int) -> Array:

@@ -1,10 +1,13 @@
 """The metrics of a backtest, from the sums that its loop leaves of each run."""
 
+from math import sqrt
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.device.elementary import exp64, log64
+from warpdesk_server.kernels.device.normal_tail import normal_cdf
 
 # Bits of a bar's kind: it has prices, ends a block, sells what is held at its close, and repeats what a target wants.
 PRICED, BLOCK_ENDS, SOLD, REPEATED = 1, 2, 4, 8
@@ -22,13 +25,26 @@ COUNTS = (TRADES, WINS, PROFIT, LOSS, TURNOVER, RUINED)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def metrics_of(raw, bars, capital, per_year):  # type: ignore[no-untyped-def]
+def probability_above(ratio, least, bars, skewness, kurtosis):  # type: ignore[no-untyped-def]
+    """The probability that a true Sharpe ratio is above `least` where `ratio` was seen in so many bars.
+
+    Bailey and Lopez de Prado, "The Sharpe Ratio Efficient Frontier", 2012, equation 9. Ratios are of a bar; the normal
+    distribution has kurtosis 3.
+    """
+    spread = 1.0 - skewness * ratio + (kurtosis - 1.0) / 4.0 * ratio * ratio
+    if not spread > 0.0:
+        return np.nan
+    return normal_cdf((ratio - least) * sqrt(bars - 1.0) / sqrt(spread))
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def metrics_of(raw, bars, capital, per_year, benchmark_sharpe):  # type: ignore[no-untyped-def]
     """The metrics (METRICS, runs) of runs' raw numbers (RAW, runs), in the order of spec.METRICS.
 
     Returns of all bars count, the first one's from the capital on. What is not defined, such as the Sharpe ratio of an
     account that never moved, is NaN.
     """
-    out = np.empty((18, raw.shape[1]))
+    out = np.empty((19, raw.shape[1]))
     for run in range(raw.shape[1]):
         growth = raw[FINAL, run] / capital
         mean = raw[SUM1, run] / bars
@@ -60,8 +76,9 @@ def metrics_of(raw, bars, capital, per_year):  # type: ignore[no-untyped-def]
         out[13, run] = raw[COSTS, run] / capital
         out[14, run] = third / (second * np.sqrt(second)) if moves else np.nan
         out[15, run] = fourth / (second * second) if moves else np.nan
-        out[16, run] = raw[FINAL, run]
-        out[17, run] = raw[RUINED, run]
+        out[16, run] = probability_above(mean / deviation, benchmark_sharpe / root, bars, out[14, run], out[15, run])
+        out[17, run] = raw[FINAL, run]
+        out[18, run] = raw[RUINED, run]
     return out
 
 

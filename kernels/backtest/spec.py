@@ -38,7 +38,8 @@ OPERANDS_HELD = 256 << 20  # bytes of operands that are kept for the assets at h
 
 METRICS = (
     "total_return", "cagr", "volatility", "sharpe", "sortino", "calmar", "max_drawdown", "drawdown_bars", "trades",
-    "win_rate", "profit_factor", "exposure", "turnover", "costs", "skewness", "kurtosis", "final_equity", "ruined",
+    "win_rate", "profit_factor", "exposure", "turnover", "costs", "skewness", "kurtosis", "probabilistic_sharpe",
+    "final_equity", "ruined",
 )  # fmt: skip
 TRADE_FIELDS = (
     "asset", "entry_bar", "exit_bar", "side", "units", "entry_price", "exit_price", "gain", "reason",
@@ -124,6 +125,12 @@ class Rules(Params):
     )
     capital: float = Field(default=100_000.0, gt=0, ge=1e-6, le=1e15)
     periods_per_year: float = Field(default=252.0, gt=0, ge=1e-6, le=1e9, description="bars of a year")
+    benchmark_sharpe: float = Field(
+        default=0.0,
+        ge=-1e3,
+        le=1e3,
+        description="Sharpe ratio of a year that probabilistic_sharpe compares with",
+    )
     blocks: int = Field(default=1, ge=1, le=MOST_BLOCKS, description="of bars, for walk-forward and PBO")
     flat_at_edges: bool = Field(
         default=False,

@@ -70,6 +70,7 @@ def drawn(random: Random, bars: int) -> tuple[dict[str, Any], Arrays]:
     }
     if rules["size_in"] == "units" and rules["size"] != "d":
         rules["size"] *= 300
+    rules["benchmark_sharpe"] = 2 * rules["borrow"]
     for name, letter in DISTANCES.items():
         if rules[name] == letter:
             inputs[letter] = np.abs(random.normal(0, 1 if name == "size" else 5, bars))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import floor, isnan, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -229,6 +230,12 @@ def metrics(rules: dict[str, Any], equity: Array, broker: Broker, held: int) -> 
         longest = max(longest, run_)
     mean, deviation = returns.mean(), returns.std(ddof=1) if bars > 1 else np.nan
     central = returns - mean
+    with np.errstate(all="ignore"):
+        ratio = mean / deviation
+        skewness = (central**3).mean() / (central**2).mean() ** 1.5
+        kurtosis = (central**4).mean() / (central**2).mean() ** 2
+    error = sqrt(1 - skewness * ratio + (kurtosis - 1) / 4 * ratio**2)  # Bailey and Lopez de Prado 2012
+    beyond = (ratio - rules["benchmark_sharpe"] / sqrt(year)) * sqrt(bars - 1) / error
     gains = np.array(broker.gains)
     fall = float((1 - equity / peak).max())
     growth = equity[-1] / rules["capital"]
@@ -240,7 +247,7 @@ def metrics(rules: dict[str, Any], equity: Array, broker: Broker, held: int) -> 
             "total_return": growth - 1,
             "cagr": cagr,
             "volatility": deviation * sqrt(year) if bars > 1 else 0.0,
-            "sharpe": mean / deviation * sqrt(year),
+            "sharpe": ratio * sqrt(year),
             "sortino": mean / below * sqrt(year) if below else np.nan,
             "calmar": cagr / fall if fall else np.nan,
             "max_drawdown": fall,
@@ -251,8 +258,9 @@ def metrics(rules: dict[str, Any], equity: Array, broker: Broker, held: int) -> 
             "exposure": held / bars,
             "turnover": broker.traded * year / bars,
             "costs": broker.costs / rules["capital"],
-            "skewness": (central**3).mean() / (central**2).mean() ** 1.5,
-            "kurtosis": (central**4).mean() / (central**2).mean() ** 2,
+            "skewness": skewness,
+            "kurtosis": kurtosis,
+            "probabilistic_sharpe": NormalDist().cdf(beyond),
             "final_equity": equity[-1],
             "ruined": float(broker.ruined),
         }

@@ -188,8 +188,9 @@ def test_returns_that_are_all_alike_have_no_sharpe_ratio() -> None:
     for number, rate in enumerate((1e-4, 0.003, 0.07)):
         for _ in range(2520):
             raw[SUM1 : SUM1 + 4, number] += rate ** np.arange(1, 5)
-    found = metrics_of(raw, 2520, 1.0, 252.0)
-    assert np.isnan(found[[METRICS.index(name) for name in ("sharpe", "skewness", "kurtosis")]]).all()
+    found = metrics_of(raw, 2520, 1.0, 252.0, 0.0)
+    names = ("sharpe", "skewness", "kurtosis", "probabilistic_sharpe")
+    assert np.isnan(found[[METRICS.index(name) for name in names]]).all()
     assert not found[METRICS.index("volatility")].any()
 
 
@@ -213,6 +214,11 @@ def test_published_metrics_of_a_curve_and_of_returns() -> None:
     found = answer("backtest", {"fill": "same_close"}, close=close, entries=np.ones(6))
     all_bars = np.concatenate([[0.0], returns])
     assert metric(found, "sharpe") == pytest.approx(all_bars.mean() / all_bars.std(ddof=1) * 252**0.5, rel=1e-9)
+    sure = answer("backtest", {"fill": "same_close", "benchmark_sharpe": -1e3}, close=close, entries=np.ones(6))
+    assert metric(sure, "probabilistic_sharpe") == 1
+    even = {"fill": "same_close", "benchmark_sharpe": float(metric(found, "sharpe"))}
+    even_chance = answer("backtest", even, close=close, entries=np.ones(6))
+    assert metric(even_chance, "probabilistic_sharpe") == pytest.approx(0.5, rel=1e-12)
 
 
 # ---------------------------------------------------------------- by a reference

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tests.kernels.backtest.cases import CROSS, market
 from tests.kernels.parity import Case
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.backtest.luck import expected_best, probability_above
+from warpdesk_server.kernels.backtest.luck import expected_best
+from warpdesk_server.kernels.backtest.metrics import probability_above
 from warpdesk_server.kernels.backtest.spec import OVERFITTING
 from warpdesk_server.kernels.problems import InvalidRequest
 
@@ -34,7 +35,14 @@ def test_the_published_deflated_sharpe_ratio() -> None:
     five years of 250 days, the best of 100 trials whose annual ratios vary by 0.5, skewness -3 and kurtosis 10."""
     luck = expected_best(0.5 / 250, 100)
     assert luck == pytest.approx(0.1132, abs=5e-5)
-    assert probability_above(2.5 / sqrt(250), luck, 1250, -3, 10) == pytest.approx(0.9004, abs=5e-5)
+    assert probability_above(2.5 / sqrt(250), luck, 1250, -3.0, 10.0) == pytest.approx(0.9004, abs=5e-5)
+
+
+@pytest.mark.parametrize(("skewness", "kurtosis", "expected"), [(0.0, 3.0, 0.982), (-2.448, 10.164, 0.913)])
+def test_the_published_probabilistic_sharpe_ratio(skewness: float, kurtosis: float, expected: float) -> None:
+    """Bailey and Lopez de Prado, The Sharpe Ratio Efficient Frontier (2012), the numerical example: 24 months with a
+    ratio of 0.458 a month, for normal returns and for the moments that were seen."""
+    assert probability_above(0.458, 0.0, 24, skewness, kurtosis) == pytest.approx(expected, abs=5e-4)
 
 
 def test_the_best_sharpe_ratio_is_deflated_by_its_definition() -> None:
