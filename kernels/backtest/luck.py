@@ -114,7 +114,7 @@ def answer(params: Overfitting, sums: Array, bars: int, chosen: Array, below: Ar
     best = int(ratios.argmax())
     mean = float(pairwise_sum(ratios[:, None])[0]) / sets
     variance = float(pairwise_sum(((ratios - mean) ** 2)[:, None])[0]) / (sets - 1)
-    trials = sets + params.prior_trials
+    trials = sets + params.prior_trials if params.trials is None else params.trials
     luck = expected_best(variance, trials)
     shape = _shape(totals[:, best], bars)
     ratio = float(ratios[best])

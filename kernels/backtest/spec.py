@@ -28,6 +28,7 @@ MOST_RUNS = 4_000_000  # sets times assets: their metrics are 0.6 GB
 MOST_VALUES = 100_000  # of one parameter of a grid
 MOST_BARS = 1e12  # bars of all runs together
 MOST_BLOCKS = 64
+MOST_TRIALS = 10**12
 # Bars of all runs of a chunk on a device, and the sets of one asset that a core takes together; they change no byte.
 CHUNK = 1 << 22
 SETS_TOGETHER = 256
@@ -176,7 +177,13 @@ class Overfitting(Params):
         default=0, ge=0, le=1_000_000_000, description="with `block_sums`: the bars that they were made of"
     )
     prior_trials: int = Field(
-        default=0, ge=0, le=10**12, description="sets that were tried before, which deflate the Sharpe ratio too"
+        default=0, ge=0, le=MOST_TRIALS, description="sets that were tried before, which deflate the Sharpe ratio too"
+    )
+    trials: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_TRIALS,
+        description="number of independent trials that deflate the Sharpe ratio; null: the sets and prior_trials",
     )
     train_blocks: int = Field(
         default=0, ge=0, le=19, description="blocks on which walk-forward chooses; 0: all before the tested one"
@@ -484,6 +491,11 @@ def _check_overfitting(params: Overfitting, infos: Mapping[str, ArrayInfo]) -> N
     sets = info.shape[-2]
     if not 2 <= sets <= MOST_SETS:
         raise refuse(f"/inputs/{name}", f"{sets:,} sets; overfitting compares 2 to {MOST_SETS:,}")
+    if params.trials is not None and params.prior_trials:
+        raise refuse(
+            "/params/prior_trials",
+            f"trials {params.trials:,} is the number of all trials: there are no prior_trials besides",
+        )
     if params.train_blocks >= params.blocks:
         raise refuse("/params/train_blocks", f"{params.train_blocks} blocks to train on leave none of {params.blocks}")
 
@@ -633,7 +645,8 @@ OVERFITTING = Operation(
         Output("probabilistic_sharpe", "the probability that its true Sharpe ratio is above 0", "value"),
         Output("deflated_sharpe", "the probability that it is above what the best of all trials has by luck", "value"),
         Output("expected_best_sharpe", "that Sharpe ratio of luck, of a year", "value"),
-        Output("trials", "sets and prior trials, taken for independent: too many, as sets are alike", "value"),
+        Output("trials", "how many independent ones it was deflated by: as given, or sets and prior trials, which are "
+               "too many, as sets are alike", "value"),
         Output("pbo", "probability of backtest overfitting: how often the best set in half of the blocks is not better "
                "than the median in the other half", "value"),
         Output("splits", "how many halves were tried", "value"),

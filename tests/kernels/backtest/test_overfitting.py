@@ -62,6 +62,10 @@ def test_the_best_sharpe_ratio_is_deflated_by_its_definition() -> None:
     assert found["expected_best_sharpe"] == pytest.approx(luck * sqrt(250), rel=1e-9)
     assert found["deflated_sharpe"] == pytest.approx(normal.cdf((ratio - luck) * sqrt(499) / error), rel=1e-9)
     assert found["probabilistic_sharpe"] == pytest.approx(normal.cdf(ratio * sqrt(499) / error), rel=1e-9)
+    given = overfitting(returns, trials=100, periods_per_year=250.0)
+    assert given["deflated_sharpe"] == found["deflated_sharpe"]
+    alone = overfitting(returns, trials=1)
+    assert (alone["trials"], alone["deflated_sharpe"]) == (1, alone["probabilistic_sharpe"])
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.003, 0.07, -0.01])
@@ -165,6 +169,7 @@ def test_a_sweeps_sums_of_blocks_give_what_its_returns_give() -> None:
         ({"bars": 60}, {"block_sums": (4, 5, 8)}, "expected (4, sets, 16)"),
         ({}, {"block_sums": (4, 5, 16)}, "got 0: give the bars"),
         ({"train_blocks": 16}, {"returns": (5, 60)}, "16 blocks to train on leave none of 16"),
+        ({"trials": 9, "prior_trials": 2}, {"returns": (5, 60)}, "trials 9 is the number of all trials"),
     ],
 )
 def test_wrong_input_is_refused_with_a_sentence(
