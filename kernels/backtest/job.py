@@ -102,6 +102,16 @@ def answer(job: Job, raw: Array, sums: Array, prefix_differences: Array) -> dict
     }
 
 
+def _portfolio_returns(job: Job, equity: Array) -> Array:
+    """The returns of a portfolio of accounts with equity (assets, bars), 0 from where it has nothing left."""
+    worth = np.zeros(1 + job.bars)  # before the first bar, and at each close
+    for weight, account in zip(job.params.weights or (1.0,) * job.assets, equity, strict=True):
+        worth[0] += weight * job.params.capital
+        worth[1:] += weight * account
+    before, after = worth[:-1], worth[1:]
+    return np.where(before > 0.0, after / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
+
+
 def single_answer(job: Job, raw: Array, curves: Array, logs: Array, prefix_differences: Array) -> dict[str, Any]:
     """The outputs of one set: raw (RAW, assets), curves (assets, 2, bars), logs (assets, trades, TRADE)."""
     trades = []
@@ -116,6 +126,7 @@ def single_answer(job: Job, raw: Array, curves: Array, logs: Array, prefix_diffe
         "position": np.ascontiguousarray(curves[:, 1]).reshape(job.shape),
         "trades": np.concatenate(trades),
         "metrics": job.metrics(raw).reshape(-1, *job.shape[:-1]),
+        "portfolio_returns": _portfolio_returns(job, curves[:, 0]),
         "prefix_differences": prefix_differences,
         **spec.values_of(job.params, job.infos, job.sets),
         "trade_fields": list(spec.TRADE_FIELDS),

@@ -167,6 +167,14 @@ class Single(Rules):
     values: Annotated[
         dict[_Name, _Value], Field(default_factory=dict, max_length=16, description="the value of each parameter")
     ]
+    weights: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=1e9)], ...],
+        Field(
+            default=(),
+            max_length=MOST_VALUES,
+            description="parts of the capital in each asset, for portfolio_returns; empty: equal parts",
+        ),
+    ]
 
 
 class Overfitting(Params):
@@ -344,6 +352,12 @@ def _check_values(strategy: Strategy) -> None:
 
 def _check_amount(params: Any, infos: Mapping[str, ArrayInfo], sets: Sets) -> None:
     assets, bars = _sizes(infos)
+    if isinstance(params, Single) and params.weights and not (len(params.weights) == assets and any(params.weights)):
+        raise refuse(
+            "/params/weights",
+            f"{len(params.weights):,} weights with the sum {sum(params.weights):g} for {assets:,} assets: give one for "
+            "each, not all 0",
+        )
     where = "/params/grid" if isinstance(params, Sweep) and params.grid else "/params/sets"
     if sets.count * assets > MOST_RUNS:
         raise refuse(
@@ -438,7 +452,7 @@ def shape_of_sums(params: Any, infos: Mapping[str, Any], sets: int) -> tuple[int
 
 def values_of(params: Any, infos: Mapping[str, Any], sets: Sets) -> dict[str, Any]:
     """The outputs of a backtest that are no arrays: names, and the rules that it went by."""
-    own = {"strategy", "grid", "sets", "where", "values", "prefix_checks"}
+    own = {"strategy", "grid", "sets", "where", "values", "weights", "prefix_checks"}
     rules = {name: value for name, value in params.model_dump(mode="json").items() if name not in own}
     own_series = sorted(set(strategy_of(params, infos).inputs) - MARKET)
     rules |= {
@@ -609,6 +623,11 @@ BACKTEST = Operation(
             f"{', '.join(REASONS)}; an open trade's exit_bar is -1, its exit_price the last close",
         ),
         Output("metrics", f"{_METRICS}; shape (metrics) or (metrics, assets), float64"),
+        Output(
+            "portfolio_returns",
+            "returns of a portfolio that gives each asset's account its part of the capital, and moves no money "
+            "between them afterwards, shape (time), float64",
+        ),
         _PREFIX,
         *_NAMES,
         Output("trade_fields", "the names of a trade's columns", "value"),

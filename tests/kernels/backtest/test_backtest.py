@@ -221,6 +221,21 @@ def test_published_metrics_of_a_curve_and_of_returns() -> None:
     assert metric(even_chance, "probabilistic_sharpe") == pytest.approx(0.5, rel=1e-12)
 
 
+@pytest.mark.parametrize("weights", [(), (0.5, 0.0, 2.0)])
+def test_the_returns_of_a_portfolio_are_those_of_accounts_with_parts_of_the_capital(weights: tuple[float, ...]) -> None:
+    bars = market(np.random.default_rng(6), 3, 60)
+    found = answer("backtest", {"values": {}, "fill": "same_close", "weights": weights}, close=bars["close"],
+                   target=np.random.default_rng(7).choice([-1.0, 0, 1], 60))  # fmt: skip
+    parts = np.array(weights or (1.0, 1, 1)) @ found["equity"]
+    before = np.concatenate([[100_000 * sum(weights or (1, 1, 1))], parts[:-1]])
+    np.testing.assert_allclose(found["portfolio_returns"], parts / before - 1, rtol=1e-12, atol=1e-15)
+
+
+def test_a_portfolio_that_lost_all_has_no_returns() -> None:
+    found = answer("backtest", {"fill": "same_close"}, close=[100.0, 250.0, 50.0, 40.0], short_entries=[1.0, 0, 0, 0])
+    assert found["portfolio_returns"].tolist() == [0.0, -1.5, 0.0, 0.0]
+
+
 # ---------------------------------------------------------------- by a reference
 
 
@@ -480,6 +495,13 @@ def test_wrong_inputs_are_refused_with_a_sentence(
     with pytest.raises(InvalidRequest) as error:
         BACKTEST_SWEEP.validate(_with(**params), {name: ArrayInfo("float64", shape) for name, shape in inputs.items()})
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("weights", [(1.0,), (0.0, 0.0)])
+def test_weights_of_no_portfolio_are_refused(weights: tuple[float, ...]) -> None:
+    infos = {name: ArrayInfo("float64", (2, 9)) for name in ("close", "target")}
+    with pytest.raises(InvalidRequest, match=r"for 2 assets: give one for each, not all 0"):
+        BACKTEST.validate({"fill": "same_close", "weights": list(weights)}, infos)
 
 
 def test_values_between_the_checked_ones_are_refused_before_any_work() -> None:
