@@ -17,13 +17,12 @@ from warpdesk_server.kernels.risk.loops import SCENARIOS
 from warpdesk_server.kernels.risk.losses import Losses
 from warpdesk_server.kernels.risk.measures import Job
 from warpdesk_server.kernels.risk.performance import check_returns, outputs, target
-from warpdesk_server.kernels.risk.spec import ROWS, SUMS, TILE, Performance, ValueAtRisk, VarBacktest
+from warpdesk_server.kernels.risk.spec import AT_LEAST, ROWS, SUMS, TILE, Performance, ValueAtRisk, VarBacktest
 
 Array = NDArray[Any]
 
 _KERNEL = MatmulParams(algorithm="kernel")
 _PACKED = 1 << 20  # numbers of exposures, and of their losses, that a thread packs at a time
-_AT_LEAST = 1 << 15  # losses: fewer are not worth another thread
 
 
 def value_at_risk(
@@ -118,14 +117,14 @@ class HostLosses:
         share(
             len(rows),
             lambda a, b: loops.draw(begin, a, b, k0, k1, freedom, rows),
-            at_least=max(1, _AT_LEAST // rows.shape[1]),
+            at_least=max(1, AT_LEAST // rows.shape[1]),
         )
         rows.flags.writeable = False
         return rows
 
     def _share(self, run: Callable[[int, int], None], each: int = 0) -> None:
         """Run a loop over portfolios on all cores; `each` is how many numbers of one it reads."""
-        share(len(self._losses), run, at_least=max(1, _AT_LEAST // (each or self._job.count)))
+        share(len(self._losses), run, at_least=max(1, AT_LEAST // (each or self._job.count)))
 
 
 def of_tiles(sums: Array) -> Array:
@@ -139,7 +138,7 @@ def var_backtest(params: VarBacktest, returns: Array, var: Array) -> dict[str, A
     earned, forecast = as_series(returns), as_series(var)
     counts = np.empty((len(earned), 5))
     share(len(earned), lambda a, b: loops.count_exceptions(earned, forecast, a, b, counts),
-          at_least=max(1, _AT_LEAST // earned.shape[1]))  # fmt: skip
+          at_least=max(1, AT_LEAST // earned.shape[1]))  # fmt: skip
     return coverage.outputs(params, counts, earned.shape[1])
 
 
@@ -155,7 +154,7 @@ def performance(params: Performance, returns: Array, benchmark: Array | None = N
     sums = np.empty((count, SUMS))
     depths, marks = np.empty((count, params.drawdowns)), np.empty((count, params.drawdowns, 3), np.int32)
     share(count, lambda a, b: loops.run_series(earned, other, target(params), a, b, sums, depths, marks),
-          at_least=max(1, (_AT_LEAST >> 3) // time))  # fmt: skip
+          at_least=max(1, (AT_LEAST >> 3) // time))  # fmt: skip
     return outputs(params, sums, depths, marks, time, benchmark is not None)
 
 

@@ -10,14 +10,13 @@ from warpdesk_server.kernels.device.philox import philox4x32
 from warpdesk_server.kernels.device.reduce import BLOCK, tree_sum
 from warpdesk_server.kernels.matmul.block import add_products, block_shape, square_side, turn_squares
 from warpdesk_server.kernels.matmul.cpu import DEPTH, LINE, aligned, pack_rows
-from warpdesk_server.kernels.risk.spec import TILE
+from warpdesk_server.kernels.risk.spec import DIGIT, TILE
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _SIGN = np.uint64(1 << 63)
 SCENARIOS = 96  # that one thread multiplies with all portfolios at a time; a multiple of a block's columns
-_DIGIT = 14  # bits of a key by which losses are counted first: sign, exponent and two bits of the mantissa
-_FIRST = np.uint64(64 - _DIGIT)
+_FIRST = np.uint64(64 - DIGIT)
 _BYTE = np.uint64(255)
 _DRAWN = 256  # counters that are drawn from together
 _SMALL, _LARGE = 2.0**-512, 2.0**512
@@ -152,7 +151,7 @@ def select(losses, masses, wanted, first, end, found):  # type: ignore[no-untype
     """
     count = losses.shape[1]
     weighted = masses.size > 0
-    counts, digits = np.empty(1 << _DIGIT, np.int64), np.empty(256, np.int64)
+    counts, digits = np.empty(1 << DIGIT, np.int64), np.empty(256, np.int64)
     keys, weights = np.empty(count, np.uint64), np.empty(count if weighted else 0, np.int64)
     rest_keys, rest_weights = np.empty(count, np.uint64), np.empty(weights.size, np.int64)
     for p in range(first, end):

@@ -27,6 +27,9 @@ _MULTIPLY_ADD = 3e-11  # seconds of a core, as matmul's
 PIECES = 8  # numbers that say what a scenario weighs in a contribution, as in risk.cu
 SUMS = 27  # numbers that a pass over a series gives, as in risk.cu
 SIDE = 32  # of the squares that `turn` turns
+DIGIT = 14  # bits of a key by which losses are counted first: sign, exponent and two bits of the mantissa
+AT_LEAST = 1 << 15  # losses: fewer are not worth another thread
+_THREADS = 64  # that select quantiles at a time, at most
 
 Level = Annotated[float, Field(ge=0.5, le=0.999999)]
 
@@ -174,14 +177,17 @@ def _numbers(params: ValueAtRisk, count: int, assets: int) -> int:
     return count + rows + assets + 2 + moved + max(selected, summed)
 
 
+def _weighted(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> bool:
+    return params.decay is not None or "probabilities" in inputs
+
+
 def _var_grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
     """The grid of a value at risk: portfolios, with their losses, and rows of scenarios, which all portfolios share."""
     count, total, assets = scenarios(params, inputs), portfolios(inputs["weights"]), inputs["weights"].shape[-1]
     if count == 0:
         return Grid(1, 0)
     each = portfolios_of_a_chunk(params, count, inputs["weights"].shape)
-    weighted = params.decay is not None or "probabilities" in inputs
-    fixed = 8 * (min(ROWS, count) * assets + (count if weighted else 1))
+    fixed = 8 * (min(ROWS, count) * assets + (count if _weighted(params, inputs) else 1))
     return Grid(-(-total // each), 8 * each * _numbers(params, count, assets), fixed)
 
 
@@ -190,6 +196,10 @@ def _var_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     total, assets, levels = portfolios(weights), weights.shape[-1], len(params.levels)
     out = 8 * total * levels * (4 + 4 * assets * params.components)
     held = 16 * weights.size + 8 * 3 * assets * assets  # weights and exposures, a covariance and its factor
+    count = scenarios(params, inputs)
+    if params.samples and count:  # each thread keeps the keys of a bucket twice, with their masses, and counts digits
+        threads = min(-(-portfolios_of_a_chunk(params, count, weights.shape) // max(1, AT_LEAST // count)), _THREADS)
+        held += 8 * threads * ((4 if _weighted(params, inputs) else 2) * count + (1 << DIGIT))
     if params.method == "monte_carlo" and "returns" in inputs:
         held += 8 * 4 * inputs["returns"].size  # whose covariance is measured
     if "covariance" in inputs and params.method == "parametric":

@@ -367,6 +367,11 @@ def test_a_chunk_is_bounded_by_all_that_its_portfolios_need() -> None:
     grid, _ = of({"levels": (0.9,)}, weights=(3_000_000, 2), returns=(20, 2))
     assert grid.each <= 8 * spec.CHUNK
     assert -(-3_000_000 // grid.chunks) <= 32 * 65_535
+    # On the CPU each thread that selects a quantile keeps a portfolio's keys twice, and their masses.
+    for params, kept in (({}, 2), ({"decay": 0.9999}, 4)):
+        grid, cost = of(params, weights=(10, 2), returns=(1 << 22, 2))
+        assert grid.chunks == 1
+        assert cost.bytes >= 8 * (10 + 10 * kept) << 22
     # Each chunk draws the normals again.
     simulated = {"method": "monte_carlo", "scenarios": 1 << 20}
     for portfolios in (10, 1_000):
