@@ -85,8 +85,9 @@ def try_splits(one, two, halves, sizes, first, end, chosen, below, equal):  # ty
     low = blocks // 2
     subsets = 1 << low
     tables = np.empty((4, subsets, TILE))
-    best, own, row = np.empty(end - first), np.empty(end - first), np.empty(LANES)
-    at, show = pointer(tables), pointer(row)
+    best, own = np.empty(end - first), np.empty(end - first)
+    row, scores = np.empty(LANES), np.empty(TILE)
+    at, show, of_tile = pointer(tables), pointer(row), pointer(scores)
     size = subsets * TILE
     zero, ones = spread(0.0), spread(1.0)
     for passes in range(2):
@@ -117,6 +118,7 @@ def try_splits(one, two, halves, sizes, first, end, chosen, below, equal):  # ty
                         same = same + keep(where_equal(score, mine, ones, zero), count - k)
                     else:
                         most = where_below(most, score, score, most)
+                        store(of_tile, k, score)
                 if passes:
                     store(show, 0, less)
                     below[split - first] += np.int64(_sum(row))
@@ -124,11 +126,10 @@ def try_splits(one, two, halves, sizes, first, end, chosen, below, equal):  # ty
                     equal[split - first] += np.int64(_sum(row))
                 elif which_below(spread(best[split - first]), most):
                     for k in range(count):
-                        score = _score(one, two, begin + k, half, sizes, low)
-                        if score > best[split - first]:
-                            best[split - first], chosen[split - first] = score, begin + k
+                        if scores[k] > best[split - first]:
+                            best[split - first], chosen[split - first] = scores[k], begin + k
         if passes == 0:
             for split in range(first, end):
                 half = (1 << blocks) - 1 - halves[split]
                 own[split - first] = _score(one, two, chosen[split - first], half, sizes, low)
-    keep_alive(tables, row)
+    keep_alive(tables, row, scores)

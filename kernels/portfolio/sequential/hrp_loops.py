@@ -40,13 +40,13 @@ def distances_of_columns(given, out):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _nearest(distance, there, i):  # type: ignore[no-untyped-def]
-    """The nearest cluster after the i-th that is still there, the first of equally near ones."""
-    best = -1
+def _find_nearest(distance, there, i, nearest, bound):  # type: ignore[no-untyped-def]
+    """Note the nearest cluster after the i-th that is still there, the first of equally near ones, and its distance."""
+    best, least = -1, np.inf
     for j in range(i + 1, len(there)):
-        if there[j] and (best < 0 or distance[i, j] < distance[i, best]):
-            best = j
-    return best
+        if distance[i, j] < least and there[j]:
+            best, least = j, distance[i, j]
+    nearest[i], bound[i] = best, least
 
 
 @njit(cache=True, nogil=True)
@@ -55,29 +55,32 @@ def cluster(distance, linkage, merges):  # type: ignore[no-untyped-def]
 
     A cluster has the place of its first asset. `distance` is overwritten. A row of `merges` has SciPy's form: the two
     clusters, the smaller number first, their distance and how many assets they have; row r makes cluster assets + r.
+
+    A cluster whose nearest one was joined to another has no distance below its `bound`, and looks for its nearest only
+    once that is the least of all (Muellner, "Modern hierarchical, agglomerative clustering algorithms", 2011).
     """
     size = len(distance)
     there, counts = np.full(size, True), np.ones(size)
-    numbers, nearest = np.arange(size), np.empty(size, np.int64)
+    numbers, nearest, bound = np.arange(size), np.empty(size, np.int64), np.empty(size)
     for i in range(size):
-        nearest[i] = _nearest(distance, there, i)
+        _find_nearest(distance, there, i, nearest, bound)
     for merge in range(size - 1):
-        first = -1
-        for i in range(size):
-            if (
-                there[i]
-                and nearest[i] >= 0
-                and (first < 0 or distance[i, nearest[i]] < distance[first, nearest[first]])
-            ):
-                first = i
-        second = nearest[first]
+        first, second = 0, -1
+        while second < 0:
+            for i in range(size):
+                if bound[i] < bound[first]:
+                    first = i
+            second = nearest[first]
+            if second < 0:
+                _find_nearest(distance, there, first, nearest, bound)
+                first = 0
         own, other = counts[first], counts[second]
         merges[merge, 0] = min(numbers[first], numbers[second])
         merges[merge, 1] = max(numbers[first], numbers[second])
         merges[merge, 2] = distance[first, second]
         merges[merge, 3] = counts[first] = own + other
         numbers[first] = size + merge
-        there[second] = False
+        there[second], bound[second] = False, np.inf
         for k in range(size):
             if not there[k] or k == first:
                 continue
@@ -89,16 +92,13 @@ def cluster(distance, linkage, merges):  # type: ignore[no-untyped-def]
             else:
                 new = (own * one + other * two) / (own + other)
             distance[first, k] = distance[k, first] = new
-        for k in range(size):
-            if not there[k]:
-                continue
-            if k == first or nearest[k] == first or nearest[k] == second:
-                nearest[k] = _nearest(distance, there, k)
-            elif k < first and (
-                distance[k, first] < distance[k, nearest[k]]
-                or (distance[k, first] == distance[k, nearest[k]] and first < nearest[k])
-            ):
-                nearest[k] = first
+            moved = nearest[k] == first or nearest[k] == second
+            if k < first and (new < bound[k] or (new == bound[k] and (moved or first < nearest[k]))):
+                bound[k] = new
+                nearest[k] = first if nearest[k] >= 0 else -1
+            elif moved:
+                nearest[k] = -1
+        _find_nearest(distance, there, first, nearest, bound)
 
 
 @njit(cache=True, nogil=True)

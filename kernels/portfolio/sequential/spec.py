@@ -79,7 +79,7 @@ class Hrp(Params):
 def _hrp_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     covariance = inputs["covariance"]
     batch, assets = batch_of(covariance), covariance.shape[-1]
-    work = batch * (12.0 * assets**2 + (assets**3 if params.distance == "of_distances" else 0.0))
+    work = batch * (110.0 * assets**2 + (2.0 * assets**3 if params.distance == "of_distances" else 0.0))
     work += params.spectrum * spectrum_seconds(batch, assets) / _STEP
     return Cost(3 * covariance.nbytes, work=work, step=_STEP)
 

@@ -1,5 +1,6 @@
 """The tree is SciPy's, and weights those of Lopez de Prado's algorithm written from its description."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.spatial.distance import pdist, squareform
 
 from tests.kernels.parity import Case
 from tests.kernels.portfolio.cases import matrices, returns
+from warpdesk_server.kernels.portfolio.sequential import hrp_loops
 from warpdesk_server.kernels.problems import InvalidRequest
 
 Array = NDArray[Any]
@@ -68,6 +70,36 @@ def test_tree_order_and_weights_are_those_of_scipy_and_the_paper(assets: int, li
     assert answer["risk_contributions"] == pytest.approx(
         answer["weights"] * (covariance @ answer["weights"]) / risk**2, rel=1e-10
     )
+
+
+@pytest.mark.parametrize("linkage", [hrp_loops.SINGLE, hrp_loops.COMPLETE, hrp_loops.AVERAGE])
+def test_the_first_of_equally_near_pairs_is_joined_also_where_all_are_near_one_asset(linkage: int) -> None:
+    """Few distances, with many ties, and a last asset that is near all others: by a look at all pairs each time."""
+    random = np.random.default_rng(linkage)
+    for size in (2, 5, 12, 23):
+        distance = np.triu(random.integers(2, 6, (size, size)).astype(float), 1)
+        distance[:-1, -1] = 1 + random.integers(0, 3, size - 1) / 4
+        if linkage == hrp_loops.AVERAGE:  # rounding decides between equal means
+            distance += np.triu(random.random((size, size)), 1)
+        distance += distance.T
+        merges = np.empty((size - 1, 4))
+        hrp_loops.cluster(distance.copy(), linkage, merges)
+        clusters = {place: (place, [place]) for place in range(size)}  # by the first asset: number and assets
+        for row, (one, two, far, count) in enumerate(merges):
+            pairs = [
+                (_between(distance[np.ix_(a, b)], linkage), first, second)
+                for (first, (_, a)), (second, (_, b)) in combinations(sorted(clusters.items()), 2)
+            ]
+            nearest, first, second = min(pairs)
+            joined = clusters[first][1] + clusters[second][1]
+            assert (far, count) == (pytest.approx(nearest, rel=1e-14), len(joined))
+            assert [one, two] == sorted((clusters[first][0], clusters.pop(second)[0]))
+            clusters[first] = size + row, joined
+
+
+def _between(distances: Array, linkage: int) -> float:
+    how = {hrp_loops.SINGLE: np.min, hrp_loops.COMPLETE: np.max, hrp_loops.AVERAGE: np.mean}
+    return float(how[linkage](distances))
 
 
 def test_one_asset_has_all_the_weight() -> None:
