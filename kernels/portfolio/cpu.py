@@ -61,7 +61,7 @@ def covariance_by(multiply: Multiply, params: Covariance, returns: Array) -> dic
     smallest, condition = conditioning(spectrum)
     explained = spectrum[:, ::-1][:, : params.components].copy()
     total = np.array([[math.fsum(np.diag(matrix))] for matrix in found])
-    answer = {
+    answer: dict[str, Array] = {
         "covariance": found,
         "correlation": correlation,
         "means": means * params.periods_per_year,
@@ -166,7 +166,7 @@ def risk_parity_by(
     weights, contributions, risk = np.empty_like(x), np.empty_like(x), np.empty(count)
     loops.weigh(x, marginal, weights, contributions, risk)
     smallest, condition = conditioning(decompose(matrices)[0] if params.spectrum else np.full((count, 1), np.nan))
-    answer = {
+    answer: dict[str, Array] = {
         "weights": weights,
         "risk_contributions": contributions,
         "risk": risk,

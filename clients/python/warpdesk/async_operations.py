@@ -1930,10 +1930,11 @@ class AsyncOperations(ABC):
         demean: bool = True,
         periods_per_year: float = 1.0,
         eigenvalues: bool = False,
+        components: int = 0,
         **options: Unpack[RunOptions],
     ) -> CovarianceResult:
-        """Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf).
-        Arguments are those of `Client.covariance`."""
+        """Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf); its
+        principal components. Arguments are those of `Client.covariance`."""
         fields = given(
             returns=returns,
             method=method,
@@ -1941,6 +1942,7 @@ class AsyncOperations(ABC):
             demean=demean,
             periods_per_year=periods_per_year,
             eigenvalues=eigenvalues,
+            components=components,
         )
         return typed(CovarianceResult, await self.run("covariance", params=fields, **options))
 
@@ -1951,11 +1953,12 @@ class AsyncOperations(ABC):
         budgets: Numbers | None = None,
         tolerance: float = 1e-10,
         sweeps: int = 1000,
+        spectrum: bool = False,
         **options: Unpack[RunOptions],
     ) -> RiskParityResult:
         """Long-only weights whose assets have given parts of the portfolio's risk: equal ones, or budgets. Arguments
         are those of `Client.risk_parity`."""
-        fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps)
+        fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps, spectrum=spectrum)
         return typed(RiskParityResult, await self.run("risk_parity", params=fields, **options))
 
     async def frontier(
@@ -1991,11 +1994,12 @@ class AsyncOperations(ABC):
         *,
         distance: Literal["of_distances", "of_correlations"] = "of_distances",
         linkage: Literal["single", "complete", "average"] = "single",
+        spectrum: bool = False,
         **options: Unpack[RunOptions],
     ) -> HrpResult:
         """Hierarchical risk parity: weights by halves of a tree of clusters, with no inverse of the covariance.
         Arguments are those of `Client.hrp`."""
-        fields = given(covariance=covariance, distance=distance, linkage=linkage)
+        fields = given(covariance=covariance, distance=distance, linkage=linkage, spectrum=spectrum)
         return typed(HrpResult, await self.run("hrp", params=fields, **options))
 
     async def backtest_sweep(
@@ -2040,6 +2044,7 @@ class AsyncOperations(ABC):
         last_bar: Literal["marked", "sold"] = "marked",
         capital: float = 100000.0,
         periods_per_year: float = 252.0,
+        benchmark_sharpe: float = 0.0,
         blocks: int = 1,
         flat_at_edges: bool = False,
         prefix_checks: int = 0,
@@ -2090,6 +2095,7 @@ class AsyncOperations(ABC):
             last_bar=last_bar,
             capital=capital,
             periods_per_year=periods_per_year,
+            benchmark_sharpe=benchmark_sharpe,
             blocks=blocks,
             flat_at_edges=flat_at_edges,
             prefix_checks=prefix_checks,
@@ -2141,10 +2147,12 @@ class AsyncOperations(ABC):
         last_bar: Literal["marked", "sold"] = "marked",
         capital: float = 100000.0,
         periods_per_year: float = 252.0,
+        benchmark_sharpe: float = 0.0,
         blocks: int = 1,
         flat_at_edges: bool = False,
         prefix_checks: int = 0,
         values: Mapping[str, Any] | None = None,
+        weights: Sequence[float] = (),
         **options: Unpack[RunOptions],
     ) -> BacktestResult:
         """Equity, position and trades of a strategy with one set of parameters: the curve behind a sweep's metrics.
@@ -2189,10 +2197,12 @@ class AsyncOperations(ABC):
             last_bar=last_bar,
             capital=capital,
             periods_per_year=periods_per_year,
+            benchmark_sharpe=benchmark_sharpe,
             blocks=blocks,
             flat_at_edges=flat_at_edges,
             prefix_checks=prefix_checks,
             values=values,
+            weights=weights,
         )
         return typed(BacktestResult, await self.run("backtest", params=fields, **options))
 
@@ -2204,6 +2214,7 @@ class AsyncOperations(ABC):
         blocks: int = 16,
         bars: int = 0,
         prior_trials: int = 0,
+        trials: int | None = None,
         train_blocks: int = 0,
         periods_per_year: float = 252.0,
         **options: Unpack[RunOptions],
@@ -2216,6 +2227,7 @@ class AsyncOperations(ABC):
             blocks=blocks,
             bars=bars,
             prior_trials=prior_trials,
+            trials=trials,
             train_blocks=train_blocks,
             periods_per_year=periods_per_year,
         )

@@ -757,6 +757,11 @@ class CovarianceResult(Result):
     means: AnyArray
     shrinkage: AnyArray
     eigenvalues: AnyArray
+    explained_variance: AnyArray
+    explained_variance_ratio: AnyArray
+    components: AnyArray
+    smallest_eigenvalue: AnyArray
+    condition_number: AnyArray
 
 
 class RiskParityResult(Result):
@@ -767,6 +772,8 @@ class RiskParityResult(Result):
     risk: AnyArray
     iterations: AnyArray
     residual: AnyArray
+    smallest_eigenvalue: AnyArray
+    condition_number: AnyArray
 
 
 class FrontierResult(Result):
@@ -797,6 +804,8 @@ class HrpResult(Result):
     risk: AnyArray
     order: AnyArray
     merges: AnyArray
+    smallest_eigenvalue: AnyArray
+    condition_number: AnyArray
 
 
 class BacktestSweepResult(Result):
@@ -818,6 +827,7 @@ class BacktestResult(Result):
     position: AnyArray
     trades: AnyArray
     metrics: AnyArray
+    portfolio_returns: AnyArray
     prefix_differences: AnyArray
     metric_names: Any
     parameter_names: Any
@@ -1104,11 +1114,14 @@ class OptimizeResult(Result):
 
     weights: AnyArray
     bounds: AnyArray
+    risk_contributions: AnyArray
     mean: Any
     risk: Any
     cvar: Any
     turnover: Any
     tracking_error: Any
+    smallest_eigenvalue: Any
+    condition_number: Any
     objective: Any
     gap: Any
     primal_residual: Any
@@ -4221,9 +4234,11 @@ class Operations(ABC):
         demean: bool = True,
         periods_per_year: float = 1.0,
         eigenvalues: bool = False,
+        components: int = 0,
         **options: Unpack[RunOptions],
     ) -> CovarianceResult:
-        """Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf).
+        """Covariance, correlation and means of returns: sample, exponentially weighted, or shrunk (Ledoit-Wolf); its
+        principal components.
 
         Args:
             returns: simple returns, shape (assets, time) or (batch, assets, time), oldest first
@@ -4233,6 +4248,8 @@ class Operations(ABC):
             demean: subtract each asset's mean. false: the mean is taken as 0, and nothing is deducted from time.
             periods_per_year: periods of the returns in a year: means and covariances times this
             eigenvalues: also compute all eigenvalues of the covariance matrix
+            components: also compute so many principal components of the covariance, at most as many as there are
+                assets; 0 to 2,048
 
         Returns:
             covariance: per year, shape (assets, assets) or (batch, assets, assets), float64
@@ -4240,6 +4257,14 @@ class Operations(ABC):
             means: mean of each asset's returns per year, shape (assets) or (batch, assets); ewma: weighted
             shrinkage: ledoit_wolf: the weight of the equal correlations, from 0 to 1; else 0; (1) or (batch)
             eigenvalues: of the covariance, ascending, shape (assets) or (batch, assets); (..., 0) if not asked
+            explained_variance: the variance along each component, which is its eigenvalue, falling; shape (components)
+                or (batch, components)
+            explained_variance_ratio: explained_variance as a part of the sum of all variances; NaN where nothing varies
+            components: the principal components, eigenvectors of length 1 whose largest element is positive, shape
+                (components, assets) or (batch, components, assets)
+            smallest_eigenvalue: of the covariance, shape (1) or (batch); NaN without `eigenvalues` and `components`
+            condition_number: the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding;
+                shape (1) or (batch); NaN without `eigenvalues` and `components`
         """
         fields = given(
             returns=returns,
@@ -4248,6 +4273,7 @@ class Operations(ABC):
             demean=demean,
             periods_per_year=periods_per_year,
             eigenvalues=eigenvalues,
+            components=components,
         )
         return typed(CovarianceResult, self.run("covariance", params=fields, **options))
 
@@ -4258,6 +4284,7 @@ class Operations(ABC):
         budgets: Numbers | None = None,
         tolerance: float = 1e-10,
         sweeps: int = 1000,
+        spectrum: bool = False,
         **options: Unpack[RunOptions],
     ) -> RiskParityResult:
         """Long-only weights whose assets have given parts of the portfolio's risk: equal ones, or budgets.
@@ -4269,6 +4296,8 @@ class Operations(ABC):
             tolerance: stop once no asset's part of the risk is further than this from its budget, as a part of all
                 risk; 1e-13 to 0.01
             sweeps: the most sweeps over all assets; more are refused, not cut short; 1 to 100,000
+            spectrum: also compute the smallest eigenvalue and the condition number of the covariance, which takes
+                longer than the weights
 
         Returns:
             weights: above 0, with sum 1, shape (assets) or (batch, assets)
@@ -4276,8 +4305,11 @@ class Operations(ABC):
             risk: standard deviation of the portfolio's return, shape (1) or (batch)
             iterations: sweeps over all assets, int32, shape (1) or (batch)
             residual: the greatest distance of a risk contribution from its budget, shape (1) or (batch)
+            smallest_eigenvalue: of the covariance, shape (1) or (batch); NaN without `spectrum`
+            condition_number: the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding;
+                shape (1) or (batch); NaN without `spectrum`
         """
-        fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps)
+        fields = given(covariance=covariance, budgets=budgets, tolerance=tolerance, sweeps=sweeps, spectrum=spectrum)
         return typed(RiskParityResult, self.run("risk_parity", params=fields, **options))
 
     def frontier(
@@ -4342,6 +4374,7 @@ class Operations(ABC):
         *,
         distance: Literal["of_distances", "of_correlations"] = "of_distances",
         linkage: Literal["single", "complete", "average"] = "single",
+        spectrum: bool = False,
         **options: Unpack[RunOptions],
     ) -> HrpResult:
         """Hierarchical risk parity: weights by halves of a tree of clusters, with no inverse of the covariance.
@@ -4351,6 +4384,8 @@ class Operations(ABC):
             distance: of_correlations: sqrt((1 - correlation) / 2) of two assets. of_distances: the Euclidean distance
                 of their rows of those distances, as in Lopez de Prado 2016.
             linkage: distance of two clusters: of the nearest two assets, the farthest, or the mean
+            spectrum: also compute the smallest eigenvalue and the condition number of the covariance, which takes
+                longer than the weights
 
         Returns:
             weights: above 0, with sum 1, shape (assets) or (batch, assets)
@@ -4359,8 +4394,11 @@ class Operations(ABC):
             order: the assets from left to right under the tree, int32, of the weights' shape
             merges: the tree in SciPy's form, shape (assets - 1, 4) or (batch, assets - 1, 4): two clusters, their
                 distance and how many assets they have; row r makes cluster assets + r
+            smallest_eigenvalue: of the covariance, shape (1) or (batch); NaN without `spectrum`
+            condition_number: the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding;
+                shape (1) or (batch); NaN without `spectrum`
         """
-        fields = given(covariance=covariance, distance=distance, linkage=linkage)
+        fields = given(covariance=covariance, distance=distance, linkage=linkage, spectrum=spectrum)
         return typed(HrpResult, self.run("hrp", params=fields, **options))
 
     def backtest_sweep(
@@ -4405,6 +4443,7 @@ class Operations(ABC):
         last_bar: Literal["marked", "sold"] = "marked",
         capital: float = 100000.0,
         periods_per_year: float = 252.0,
+        benchmark_sharpe: float = 0.0,
         blocks: int = 1,
         flat_at_edges: bool = False,
         prefix_checks: int = 0,
@@ -4458,6 +4497,7 @@ class Operations(ABC):
             last_bar: whether a position is marked at the last close, or sold there
             capital: 1e-06 to 1,000,000,000,000,000.0
             periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
+            benchmark_sharpe: Sharpe ratio of a year that probabilistic_sharpe compares with; -1,000.0 to 1,000.0
             blocks: of bars, for walk-forward and PBO; 1 to 64
             flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other. Signals at
                 its last bar, and a target that lasts, fill in the next block
@@ -4469,8 +4509,8 @@ class Operations(ABC):
 
         Returns:
             metrics: total_return, cagr, volatility, sharpe, sortino, calmar, max_drawdown, drawdown_bars, trades,
-                win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, final_equity, ruined; shape
-                (metrics, sets) or (metrics, sets, assets), float64
+                win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, probabilistic_sharpe,
+                final_equity, ruined; shape (metrics, sets) or (metrics, sets, assets), float64
             block_sums: sums of the returns' first four powers in each block, for `overfitting`; shape (4, sets, blocks)
                 or (4, sets, assets, blocks)
             sets: the value of each parameter in each set, shape (parameters, sets), float64
@@ -4521,6 +4561,7 @@ class Operations(ABC):
             last_bar=last_bar,
             capital=capital,
             periods_per_year=periods_per_year,
+            benchmark_sharpe=benchmark_sharpe,
             blocks=blocks,
             flat_at_edges=flat_at_edges,
             prefix_checks=prefix_checks,
@@ -4572,10 +4613,12 @@ class Operations(ABC):
         last_bar: Literal["marked", "sold"] = "marked",
         capital: float = 100000.0,
         periods_per_year: float = 252.0,
+        benchmark_sharpe: float = 0.0,
         blocks: int = 1,
         flat_at_edges: bool = False,
         prefix_checks: int = 0,
         values: Mapping[str, Any] | None = None,
+        weights: Sequence[float] = (),
         **options: Unpack[RunOptions],
     ) -> BacktestResult:
         """Equity, position and trades of a strategy with one set of parameters: the curve behind a sweep's metrics.
@@ -4623,12 +4666,14 @@ class Operations(ABC):
             last_bar: whether a position is marked at the last close, or sold there
             capital: 1e-06 to 1,000,000,000,000,000.0
             periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
+            benchmark_sharpe: Sharpe ratio of a year that probabilistic_sharpe compares with; -1,000.0 to 1,000.0
             blocks: of bars, for walk-forward and PBO; 1 to 64
             flat_at_edges: sell at the last close of each block, so that blocks do not depend on each other. Signals at
                 its last bar, and a target that lasts, fill in the next block
             prefix_checks: cuts at which the job shows that its graph does not look ahead: bars from the cut on are
                 replaced, and the signals before it compared. Of given series it shows nothing; 0 to 20
             values: the value of each parameter
+            weights: parts of the capital in each asset, for portfolio_returns; empty: equal parts
 
         Returns:
             equity: equity at each close, of the shape of close, float64
@@ -4637,8 +4682,10 @@ class Operations(ABC):
                 reason; reasons are numbered signal, stop, target, end, ruin, open; an open trade's exit_bar is -1, its
                 exit_price the last close
             metrics: total_return, cagr, volatility, sharpe, sortino, calmar, max_drawdown, drawdown_bars, trades,
-                win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, final_equity, ruined; shape
-                (metrics) or (metrics, assets), float64
+                win_rate, profit_factor, exposure, turnover, costs, skewness, kurtosis, probabilistic_sharpe,
+                final_equity, ruined; shape (metrics) or (metrics, assets), float64
+            portfolio_returns: returns of a portfolio that gives each asset's account its part of the capital, and moves
+                no money between them afterwards, shape (time), float64
             prefix_differences: of each prefix check how many runs had other signals before the cut; 0 shows that the
                 graph does not look ahead, and nothing of series that the request gives; shape (checks), int64
             metric_names: the names of the metrics
@@ -4688,10 +4735,12 @@ class Operations(ABC):
             last_bar=last_bar,
             capital=capital,
             periods_per_year=periods_per_year,
+            benchmark_sharpe=benchmark_sharpe,
             blocks=blocks,
             flat_at_edges=flat_at_edges,
             prefix_checks=prefix_checks,
             values=values,
+            weights=weights,
         )
         return typed(BacktestResult, self.run("backtest", params=fields, **options))
 
@@ -4703,6 +4752,7 @@ class Operations(ABC):
         blocks: int = 16,
         bars: int = 0,
         prior_trials: int = 0,
+        trials: int | None = None,
         train_blocks: int = 0,
         periods_per_year: float = 252.0,
         **options: Unpack[RunOptions],
@@ -4715,6 +4765,7 @@ class Operations(ABC):
             blocks: of bars, that are trained on in every half (CSCV); 2 to 20
             bars: with `block_sums`: the bars that they were made of; 0 to 1,000,000,000
             prior_trials: sets that were tried before, which deflate the Sharpe ratio too; 0 to 1,000,000,000,000
+            trials: number of independent trials that deflate the Sharpe ratio; null: the sets and prior_trials
             train_blocks: blocks on which walk-forward chooses; 0: all before the tested one; 0 to 19
             periods_per_year: bars of a year; 1e-06 to 1,000,000,000.0
 
@@ -4724,7 +4775,8 @@ class Operations(ABC):
             probabilistic_sharpe: the probability that its true Sharpe ratio is above 0
             deflated_sharpe: the probability that it is above what the best of all trials has by luck
             expected_best_sharpe: that Sharpe ratio of luck, of a year
-            trials: sets and prior trials, taken for independent: too many, as sets are alike
+            trials: how many independent ones it was deflated by: as given, or sets and prior trials, which are too
+                many, as sets are alike
             pbo: probability of backtest overfitting: how often the best set in half of the blocks is not better than
                 the median in the other half
             splits: how many halves were tried
@@ -4740,6 +4792,7 @@ class Operations(ABC):
             blocks=blocks,
             bars=bars,
             prior_trials=prior_trials,
+            trials=trials,
             train_blocks=train_blocks,
             periods_per_year=periods_per_year,
         )
@@ -5773,11 +5826,14 @@ class Operations(ABC):
         Returns:
             weights: with sum 1, shape (assets)
             bounds: -1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int32, shape (assets)
+            risk_contributions: each asset's part of the variance, with sum 1, shape (assets); (0) without one
             mean: means'w; null without means
             risk: standard deviation of the return; null without a covariance
             cvar: mean of the worst losses over scenarios; null without scenarios
             turnover: sum |w - previous|; null without previous weights
             tracking_error: standard deviation of w - benchmark; null without a benchmark
+            smallest_eigenvalue: of the covariance; null without one
+            condition_number: the greatest eigenvalue over the smallest; null if singular
             objective: what was minimised, in units of the inputs
             gap: between the primal and the dual objective, in units of the inputs
             primal_residual: the library's, of the constraints

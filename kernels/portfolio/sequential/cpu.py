@@ -204,7 +204,7 @@ def hrp(params: Hrp, covariance: Array) -> dict[str, Any]:
 
     share(count, solve)
     smallest, condition = conditioning(decompose(matrices)[0] if params.spectrum else np.full((count, 1), np.nan))
-    answer = {
+    answer: dict[str, Array] = {
         "weights": weights,
         "risk_contributions": parts,
         "risk": risks,
