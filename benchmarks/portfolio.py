@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, numpy_peer, random
+from warpdesk_server.kernels.portfolio.spec import MOST_EIGENVALUES
 
 
 def returns(assets: int, time: int) -> Any:
@@ -24,6 +25,10 @@ def matrix(assets: int) -> Any:
 
 def _numpy_covariance(inputs: Inputs) -> Call:
     return lambda: np.cov(inputs["returns"])
+
+
+def _numpy_components(inputs: Inputs) -> Call:
+    return lambda: np.linalg.eigh(np.cov(inputs["returns"]))
 
 
 def _pypfopt_shrinkage(inputs: Inputs) -> Call:
@@ -74,11 +79,11 @@ def _pypfopt_hrp(inputs: Inputs) -> Call:
 
 
 def _covariances(sizes: Sizes, assets: int, time: int) -> list[Case]:
-    def case(method: str, label: str, *peers: Peer) -> Case:
+    def case(label: str, *peers: Peer, **params: Any) -> Case:
         return Case(
             "covariance",
             f"{label}, {measured(assets)} x {measured(time)}",
-            {"method": method},
+            params,
             lambda: {"returns": returns(assets, time)},
             sizes,
             peers if sizes != "large" else (),
@@ -89,9 +94,11 @@ def _covariances(sizes: Sizes, assets: int, time: int) -> list[Case]:
 
     shrinkage = Peer("PyPortfolioOpt", "pyportfolioopt", _pypfopt_shrinkage, threads="all")
     half = "half of the products, as ours"
+    components = numpy_peer(_numpy_components, "NumPy cov, eigh", threads="all", note="all components, by LAPACK")
     return [
-        case("sample", "sample", numpy_peer(_numpy_covariance, "NumPy cov", threads="all", note=half)),
-        case("ledoit_wolf", "Ledoit-Wolf", shrinkage),
+        case("sample", numpy_peer(_numpy_covariance, "NumPy cov", threads="all", note=half)),
+        case("Ledoit-Wolf", shrinkage, method="ledoit_wolf"),
+        *([case("5 components", components, components=5)] if assets <= MOST_EIGENVALUES else []),
     ]
 
 
