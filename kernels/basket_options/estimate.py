@@ -11,7 +11,7 @@ from warpdesk_server.kernels.basket_options.spec import BasketOption
 from warpdesk_server.kernels.device.reduce import pairwise_sum
 from warpdesk_server.kernels.monte_carlo import reliability
 from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
-from warpdesk_server.kernels.monte_carlo.estimate import BETA_NEEDS, NOISE, variance_of
+from warpdesk_server.kernels.monte_carlo.control_variate import NOISE, Control, Sums, controlled, variance_of
 
 Array = NDArray[Any]
 
@@ -32,7 +32,8 @@ def estimate(
     variance = variance_of(x, xx, n)
     price, control = x / n, None
     if job.controlled:
-        price, variance, control = _controlled(job, n, (x, y, xx, xy, yy), int(control_paid))
+        average = Control("geometric_average", job.control, n * job.control_pays, int(control_paid))
+        price, variance, control = controlled(Sums(n, x, xx, y, yy, xy), average, scale=job.scale, noise=NOISE)
     total, squares = x - job.weight * y, xx - 2.0 * job.weight * xy + job.weight * yy
     deciding = reliability.deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
     warnings = _warnings(params, job, tables, variance, int(paid), deciding)
@@ -64,42 +65,6 @@ def estimate(
         "deciding_paths": deciding,
         "warnings": warnings,
     }
-
-
-def _controlled(
-    job: Terms, n: float, sums: tuple[float, ...], control_paid: int
-) -> tuple[float, float, dict[str, Any]]:
-    """The price and variance with the control, and what is told of it.
-
-    The slope is estimated where the control is expected to pay on enough paths (monte_carlo.estimate), else 1.
-    """
-    x, y, xx, xy, yy = sums
-    plain, spread = variance_of(x, xx, n), variance_of(y, yy, n)
-    covariance = (xy - x * y / n) / (n - 1.0) if plain > 0.0 and spread > 0.0 else 0.0
-    expected = n * job.control_pays
-    estimated = expected >= BETA_NEEDS and spread > 0.0
-    if estimated:
-        beta = covariance / spread
-        variance = (plain - beta * covariance) * ((n - 1.0) / (n - 2.0))
-    else:
-        beta = 1.0
-        variance = plain - 2.0 * covariance + spread
-    variance = variance if variance * n > NOISE * xx else 0.0
-    return (
-        x / n - beta * (y / n),
-        variance,
-        {
-            "name": "geometric_average",
-            "closed_form": job.control * job.scale,
-            "beta": beta,
-            "beta_estimated": estimated,
-            "paying_paths": control_paid,
-            "expected_paying_paths": expected,
-            "plain_price": x / n * job.scale,
-            "plain_standard_error": sqrt(plain / n) * job.scale,
-            "variance_reduction": plain / variance if variance > 0.0 else None,
-        },
-    )
 
 
 def _american(

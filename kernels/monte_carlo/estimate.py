@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from warpdesk_server.kernels.device.reduce import pairwise_sum, sums_of_runs
 from warpdesk_server.kernels.monte_carlo.bridge import dimensions
 from warpdesk_server.kernels.monte_carlo.closed_form import exp, normal_quantile, student_quantile
+from warpdesk_server.kernels.monte_carlo.control_variate import Control, Sums, controlled, variance_of
 from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms, terms
 from warpdesk_server.kernels.monte_carlo.reliability import deciding_paths, warnings
 from warpdesk_server.kernels.monte_carlo.spec import (
@@ -20,15 +21,6 @@ from warpdesk_server.kernels.monte_carlo.spec import (
     MonteCarloParams,
 )
 
-# Paths on which the control must be expected to pay before its slope is estimated. A slope through a few paths fits
-# them exactly, so the remaining error is not the option's; the README has the coverage measured around 200. The
-# expected count decides, not the observed one, which is correlated with the control's mean and would bias the price.
-BETA_NEEDS = 200
-
-# A variance below this part of the mean square is rounding: a tree over 10^8 numbers errs by up to 27 half units, 3e-15
-# of itself, and each of the two sums subtracted by as much.
-NOISE = 2.0**-46
-
 
 def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArray[np.int64]) -> dict[str, Any]:
     """The outputs of monte_carlo from the sums over each unit's paths, listed in spec.SUMS, and the histogram of
@@ -36,14 +28,12 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     job = terms(params)
     n = float(params.paths >> job.mirrored)  # what is summed are the means of antithetic pairs
     x, xx, y, yy, xy, paid, control_paid, cubes, *moments = (float(value) for value in pairwise_sum(sums))
-    plain_price = job.shift + x / n
-    plain_variance = variance_of(x, xx, n)
-    price, variance = plain_price, plain_variance
+    price, variance = job.shift + x / n, variance_of(x, xx, n)
     control: dict[str, Any] | None = None
     if job.kind == ASIAN_ARITHMETIC and params.control_variate:
-        price, variance, control = _controlled(
-            job, n, x, y, xy, variance_of(y, yy, n), plain_variance, int(control_paid)
-        )
+        average = Control("geometric_asian", job.control, n * job.control_pays, int(control_paid))
+        price, variance, control = controlled(Sums(n, x, xx, y, yy, xy), average, shift=job.shift)
+        control["expected_paying_paths"] *= 1 << job.mirrored  # n are pairs
     error = sqrt(variance / n)
     sobol = params.sampling == "sobol"
     if sobol:
@@ -92,12 +82,6 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     }
 
 
-def variance_of(total: float, squares: float, n: float) -> float:
-    """The unbiased sample variance of the paths' payoffs; 0 if it may be only rounding."""
-    spread = squares - total * total / n
-    return spread / (n - 1.0) if spread > NOISE * squares else 0.0
-
-
 def _replicates_error(sums: NDArray[np.float64], n: float) -> float:
     """The standard error of a mean over Sobol points from the sums of its independent scrambles (Owen 1997)."""
     means = [float(one) / (n / REPLICATES) for one in sums]
@@ -113,51 +97,6 @@ def _least_error(params: MonteCarloParams, job: Terms) -> float:
     """
     jump = job.cash if params.payoff == "cash_or_nothing" else job.strike
     return job.discount * jump / (params.paths / REPLICATES) / sqrt(12 * REPLICATES)
-
-
-def _controlled(
-    job: Terms,
-    n: float,
-    x: float,
-    y: float,
-    xy: float,
-    y_variance: float,
-    plain_variance: float,
-    control_paid: int,
-) -> tuple[float, float, dict[str, Any]]:
-    """An option's price by a control variate: the payoff is regressed on the control.
-
-    Glasserman, Monte Carlo Methods in Financial Engineering, 4.1.
-
-    y has expectation 0, so the price is mean(x) - beta mean(y): unbiased for beta = 1, or any number that does not
-    depend on the paths. An estimated beta costs one degree of freedom.
-    """
-    # Without variance there is no covariance.
-    covariance = (xy - x * y / n) / (n - 1.0) if plain_variance > 0.0 and y_variance > 0.0 else 0.0
-    expected = n * job.control_pays
-    estimated = expected >= BETA_NEEDS and job.diffusion > 0.0 and y_variance > 0.0
-    if estimated:
-        beta = covariance / y_variance
-        variance = max(plain_variance - beta * covariance, 0.0) * ((n - 1.0) / (n - 2.0))
-    else:
-        beta = 1.0
-        variance = max(plain_variance - 2.0 * covariance + y_variance, 0.0)
-    price = job.shift + (x / n - beta * (y / n))
-    return (
-        price,
-        variance,
-        {
-            "name": "geometric_asian",
-            "closed_form": job.control,
-            "beta": beta,
-            "beta_estimated": estimated,
-            "paying_paths": control_paid,
-            "expected_paying_paths": expected * 2.0 if job.mirrored else expected,  # n are pairs
-            "plain_price": job.shift + x / n,
-            "plain_standard_error": sqrt(plain_variance / n),
-            "variance_reduction": plain_variance / variance if variance > 0.0 else None,
-        },
-    )
 
 
 def _bin_width(job: Terms) -> float:
