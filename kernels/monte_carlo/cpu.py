@@ -46,7 +46,7 @@ HALF = np.uint64(32)
 ZERO, ONE = np.uint64(0), np.uint64(1)
 BLOCKS_PER_TASK = 4
 BLOCK_BITS = BLOCK.bit_length() - 1
-NO_BITS, HALF_TURN, ALL_BITS = np.uint32(0), np.uint32(1 << 31), np.uint32(0xFFFFFFFF)
+ALL_BITS = np.uint32(0xFFFFFFFF)
 
 
 def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
@@ -170,34 +170,39 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state): 
 def _draw(path, step_block, k0, k1, mirrored, words, normals):  # type: ignore[no-untyped-def]
     """Draw four normals for each of BLOCK simulated paths; the counter is (path low, path high, step block, 0).
 
-    A path and its mirror image have the words of their pair; half a turn more changes the sign of both normals.
+    The mirror image of a path has its normals with the other sign, as half a turn more of the angle makes them.
     """
-    _draw_words(path >> np.uint64(mirrored), step_block, ZERO, k0, k1, words)
-    if mirrored:
-        for row in range(4):
-            _mirror(words[row], HALF_TURN if row % 2 else NO_BITS)
+    count = BLOCK >> mirrored
+    _draw_words(path >> np.uint64(mirrored), count, step_block, ZERO, k0, k1, words)
     for pair in range(2):
-        for i in range(BLOCK):
+        for i in range(count):
             z0, z1 = box_muller(words[2 * pair, i], words[2 * pair + 1, i])
             normals[2 * pair, i] = z0
             normals[2 * pair + 1, i] = z1
+    if mirrored:
+        for row in range(4):
+            z = normals[row]
+            for i in range(BLOCK // 2 - 1, -1, -1):
+                front = z[i]
+                z[2 * i] = front
+                z[2 * i + 1] = -front
 
 
 @inner
 def _draw_squares(path, step_block, k0, k1, mirrored, words, squares):  # type: ignore[no-untyped-def]
     """Draw -2 ln U of four uniform numbers for each of BLOCK simulated paths; the counter's last word is 1. The mirror
     image has 1 - U."""
-    _draw_words(path >> np.uint64(mirrored), step_block, ONE, k0, k1, words)
+    _draw_words(path >> np.uint64(mirrored), BLOCK >> mirrored, step_block, ONE, k0, k1, words)
     for lane in range(4):
         if mirrored:
-            _mirror(words[lane], ALL_BITS)
+            _mirror(words[lane])
         for i in range(BLOCK):
             squares[lane, i] = minus_two_log(uniform(words[lane, i]))
 
 
 @inner
-def _draw_words(path, step_block, stream, k0, k1, words):  # type: ignore[no-untyped-def]
-    for i in range(BLOCK):
+def _draw_words(path, count, step_block, stream, k0, k1, words):  # type: ignore[no-untyped-def]
+    for i in range(count):
         p = np.uint64(path + np.uint64(i))
         a, b, c, d = philox4x32(p & LOW, p >> HALF, step_block, stream, k0, k1)
         words[0, i] = a
@@ -207,12 +212,12 @@ def _draw_words(path, step_block, stream, k0, k1, words):  # type: ignore[no-unt
 
 
 @inner
-def _mirror(words, bits):  # type: ignore[no-untyped-def]
+def _mirror(words):  # type: ignore[no-untyped-def]
     """Give each pair of antithetic paths one word of the first half of these, and its second path the bits reversed."""
     for i in range(BLOCK // 2 - 1, -1, -1):
         word = words[i]
         words[2 * i] = word
-        words[2 * i + 1] = word ^ bits
+        words[2 * i + 1] = word ^ ALL_BITS
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
