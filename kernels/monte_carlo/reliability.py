@@ -35,10 +35,13 @@ def warnings(
     """The warnings of a simulated estimate: sentences that say why the price or its error cannot be trusted."""
     knocked_out = knocked_at_start and params.payoff.endswith("_out")
     # Every path is the same, and so is the option.
-    if params.volatility == 0.0 or knocked_out or _worthless(params) or _is_its_control(params):
+    if params.volatility == 0.0 or knocked_out or _worthless(params):
         return []
-    deviation = params.volatility * sqrt(params.maturity)
-    return warnings_of(params.option, params.paths, variance, paying, deciding, deviation, _paths_needed(params))
+    deviation, found = params.volatility * sqrt(params.maturity), list[str]()
+    if not _is_its_control(params):
+        needed = _paths_needed(params)
+        found = warnings_of(params.option, params.paths, variance, paying, deciding, deviation, needed)
+    return found + _warnings_of_greeks(params, paying, deviation) if params.greeks else found
 
 
 def warnings_of(
@@ -59,12 +62,32 @@ def warnings_of(
             "larger payments may be missing from it, and its standard error and interval are too small. Take more paths"
         )
     if needed > paths:
-        more = f"about {needed:.2g}" if needed <= PATHS_LIMIT else f"more than the {PATHS_LIMIT:,} allowed"
         found.append(
             f"The log price has a standard deviation of {deviation:g} until expiry, so that rare high prices carry a "
-            f"{option}: an interval that holds takes {more} paths, not {paths:,}"
+            f"{option}: an interval that holds takes {_count(needed)} paths, not {paths:,}"
         )
     return found
+
+
+def _warnings_of_greeks(params: MonteCarloParams, paying: int, deviation: float) -> list[str]:
+    """The warnings of Greeks alone: those of the price stand for them too, but for what its control corrects."""
+    found = []
+    if _has_control(params) and paying < ENOUGH_SEEN:
+        found.append(
+            f"Greeks have no control, and {paying} of {params.paths:,} paths pay, fewer than {ENOUGH_SEEN}: their "
+            "standard errors are too small. Take more paths"
+        )
+    needed = 0.0 if _is_bounded(params) else _paths_needed_by_vega(_spread(params))
+    if needed > params.paths:
+        found.append(
+            f"The log price has a standard deviation of {deviation:g} until expiry, so that rare high prices carry "
+            f"vega: an interval of it that holds takes {_count(needed)} paths, not {params.paths:,}"
+        )
+    return found
+
+
+def _count(needed: float) -> str:
+    return f"about {needed:.2g}" if needed <= PATHS_LIMIT else f"more than the {PATHS_LIMIT:,} allowed"
 
 
 def _worthless(params: MonteCarloParams) -> bool:
@@ -78,8 +101,24 @@ def _worthless(params: MonteCarloParams) -> bool:
 
 def _is_its_control(params: MonteCarloParams) -> bool:
     """Whether an Asian option has one fixing: its control is then the option itself, whose price is exact."""
-    only = params.steps == 1 and not params.include_spot
-    return params.payoff == "asian_arithmetic" and params.control_variate and only
+    return _has_control(params) and params.steps == 1 and not params.include_spot
+
+
+def _has_control(params: MonteCarloParams) -> bool:
+    return params.payoff == "asian_arithmetic" and params.control_variate
+
+
+def _is_bounded(params: MonteCarloParams) -> bool:
+    """Whether an option's payoff has a greatest value, so that the sample's skewness is enough."""
+    floating = params.payoff == "lookback_floating"
+    return (params.option == "put" and not floating) or params.payoff in ("barrier_up_out", "cash_or_nothing")
+
+
+def _spread(params: MonteCarloParams) -> float:
+    """The standard deviation of the log price that an option pays by: at expiry, or of a geometric mean."""
+    if params.payoff == "asian_geometric":
+        return geometric_mean(0.0, params.volatility, params.maturity, params.steps, params.include_spot)[1]
+    return params.volatility * sqrt(params.maturity)
 
 
 def _paths_needed(params: MonteCarloParams) -> float:
@@ -87,14 +126,19 @@ def _paths_needed(params: MonteCarloParams) -> float:
 
     An arithmetic mean has the tail of the last price, which is a part of it. A geometric mean is itself lognormal.
     """
-    floating = params.payoff == "lookback_floating"
-    if (params.option == "put" and not floating) or params.payoff in ("barrier_up_out", "cash_or_nothing"):
-        return 0.0  # the payoff is bounded, so the sample's skewness is enough
-    deviation = params.volatility * sqrt(params.maturity)
-    if params.payoff == "asian_geometric":
-        _, deviation = geometric_mean(0.0, params.volatility, params.maturity, params.steps, params.include_spot)
-    control = params.payoff == "asian_arithmetic" and params.control_variate
-    return paths_of_a_lognormal(deviation, CONTROLLED if control else 1)
+    if _is_bounded(params):
+        return 0.0
+    return paths_of_a_lognormal(_spread(params), CONTROLLED if _has_control(params) else 1)
+
+
+def _paths_needed_by_vega(s: float) -> float:
+    """The number of paths required by the skewness of e^(s z) (z - s), the derivative of a price to its volatility.
+
+    Of a standard normal z; its mean is 0, and its second and third moment are e^(2 s^2) (1 + s^2) and
+    e^(9 s^2 / 2) (8 s^3 + 6 s).
+    """
+    skewness = exp(1.5 * s * s) * (8.0 * s * s + 6.0) * s / ((1.0 + s * s) * sqrt(1.0 + s * s))
+    return ENOUGH * skewness * skewness
 
 
 def paths_of_a_lognormal(deviation: float, more: int = 1) -> float:

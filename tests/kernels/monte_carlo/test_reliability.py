@@ -188,3 +188,21 @@ def test_so_few_paths_that_their_skewness_tells_nothing_are_warned_of() -> None:
     answer = monte_carlo(params("european", steps=1, paths=ENOUGH_SEEN - 1), seed=1)
     assert answer["deciding_paths"] < ENOUGH_SEEN
     assert answer["warnings"]
+
+
+def test_greeks_are_warned_of_where_their_price_is_not() -> None:
+    def warnings(payoff: str, **given: Any) -> list[str]:
+        with_greeks, without = (
+            monte_carlo(params(payoff, greeks=greeks, **given), seed=1)["warnings"] for greeks in (True, False)
+        )
+        assert with_greeks[: len(without)] == without
+        return list(with_greeks[len(without) :])
+
+    (few,) = warnings("asian_arithmetic", strike=118.0, volatility=0.1, steps=1, paths=2_000)
+    assert few.startswith("Greeks have no control, and ")
+    assert "of 2,000 paths pay, fewer than 50" in few
+    (vega,) = warnings("european", volatility=1.4, maturity=1.0, steps=1, paths=100_000)
+    assert "standard deviation of 1.4 until expiry, so that rare high prices carry vega" in vega
+    assert "takes about 3.2e+05 paths, not 100,000" in vega
+    assert warnings("european", option="put", volatility=1.4, maturity=1.0, steps=1, paths=10_000) == []
+    assert warnings("asian_arithmetic", steps=4, paths=2_000) == []
