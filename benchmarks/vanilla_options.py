@@ -83,6 +83,35 @@ def _lets_be_rational(inputs: Inputs) -> Call:
     return call
 
 
+def _normal_quotes(count: int) -> Inputs:
+    """The book under a normal price, with volatilities in currency, and its prices."""
+    book = _book(count)
+    book = {"forward": book.pop("spot"), **book, "rate": np.zeros(count), "volatility": 100 * book["volatility"]}
+    del book["dividend"]
+    operation = OPERATIONS["black_scholes"]
+    params = operation.params.model_validate({"model": "bachelier"})
+    return {**book, "price": operation.implementation("cpu")(params, **book)["price"]}
+
+
+def _bachelier(inputs: Inputs) -> Call:
+    """Of PART options, in a loop, which is how it is called."""
+    ql = module("QuantLib")
+    arrays = (inputs[name][:PART] for name in ("strike", "forward", "maturity", "price"))
+    kinds = [ql.Option.Call if is_call else ql.Option.Put for is_call in inputs["is_call"][:PART]]
+    options = list(zip(kinds, *(array.tolist() for array in arrays), strict=True))
+
+    def call() -> object:
+        out = []
+        for option in options:
+            try:
+                out.append(ql.bachelierBlackFormulaImpliedVol(*option))
+            except RuntimeError:  # a price in the money without time value
+                out.append(math.nan)
+        return out
+
+    return call
+
+
 def _quantlib(scheme: str) -> Callable[[Inputs], Call]:
     """Prices alone of FEW options, each made before: what is timed is the engine's work, and one call for each.
 
@@ -151,6 +180,7 @@ def _cases(sizes: Sizes, count: int, goals: bool = False) -> list[Case]:
     scipy = (Peer(SCIPY, "scipy", _scipy_black_scholes),)
     part = min(PART, count)
     rational = (Peer(RATIONAL, "py_lets_be_rational", _lets_be_rational, per=count / part),)
+    quantlib = (Peer(QUANTLIB, "QuantLib", _bachelier, per=count / part),)
     label = measured(count)
     return [
         Case(
@@ -173,6 +203,16 @@ def _cases(sizes: Sizes, count: int, goals: bool = False) -> list[Case]:
             rational if sizes != "large" else (),
             Goal({RATIONAL: 30.0} if goals else {}),
             moved=58 * count,
+            repeats=5,
+        ),
+        Case(
+            "implied_volatility",
+            f"bachelier, {label}",
+            {"model": "bachelier"},
+            lambda: {name: array for name, array in _normal_quotes(count).items() if name != "volatility"},
+            sizes,
+            quantlib if sizes != "large" else (),
+            moved=50 * count,
             repeats=5,
         ),
     ]

@@ -17,6 +17,7 @@ from warpdesk_server.kernels.vanilla_options.spec import (
     HALLEY_STEPS,
     IMPLIED_VOLATILITY,
     NEWTON_STEPS,
+    NORMAL_STEPS,
     American,
     BlackScholes,
     ImpliedVolatility,
@@ -53,8 +54,15 @@ def implied_volatility(params: ImpliedVolatility, **inputs: Array) -> dict[str, 
     """
     contracts = Contracts(params, inputs)
     out = empty((contracts.size,), np.float64), np.empty(contracts.size, np.uint8)
-    numbers = (*contracts.strips(loops.STRIP), HALLEY_STEPS, NEWTON_STEPS)
-    share(contracts.size, lambda first, end: loops.implied(*numbers, first, end, *out), at_least=_AT_LEAST // 8)
+    numbers = contracts.strips(loops.STRIP)
+
+    def run(first: int, end: int) -> None:
+        if params.model == "bachelier":
+            loops.implied_normal(*numbers, NORMAL_STEPS, first, end, *out)
+        else:
+            loops.implied(*numbers, HALLEY_STEPS, NEWTON_STEPS, first, end, *out)
+
+    share(contracts.size, run, at_least=_AT_LEAST // 8)
     return contracts.answer(IMPLIED_VOLATILITY, out)
 
 

@@ -21,6 +21,7 @@ from warpdesk_server.kernels.vanilla_options.spec import (
     HALLEY_STEPS,
     IMPLIED_VOLATILITY,
     NEWTON_STEPS,
+    NORMAL_STEPS,
     American,
     BlackScholes,
     ImpliedVolatility,
@@ -70,8 +71,10 @@ def implied_volatility(params: ImpliedVolatility, *, device: Device, **inputs: A
 
     Raises InvalidRequest if a number of is_call is neither 0 nor 1.
     """
-    options = (np.uint32(HALLEY_STEPS), np.uint32(NEWTON_STEPS), _NAN)
-    return _by_chunk(IMPLIED_VOLATILITY, [_Launch("implied", options)], params, inputs, device)
+    launch = _Launch("implied", (np.uint32(HALLEY_STEPS), np.uint32(NEWTON_STEPS), _NAN))
+    if params.model == "bachelier":
+        launch = _Launch("implied_normal", (np.uint32(NORMAL_STEPS), _NAN))
+    return _by_chunk(IMPLIED_VOLATILITY, [launch], params, inputs, device)
 
 
 class _Launch(NamedTuple):

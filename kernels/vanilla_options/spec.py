@@ -68,6 +68,7 @@ SCHEMES = {
 # Steps of an implied volatility: after three a guess is good to 1e-12, and the others have what rounding left.
 HALLEY_STEPS = 3
 NEWTON_STEPS = 2
+NORMAL_STEPS = 1  # of Halley, under a normal price, which leaves 1e-9; one of Newton follows
 
 
 class _Contract(Params):
@@ -126,9 +127,10 @@ class American(BlackScholes):
 
 
 class ImpliedVolatility(_Contract):
-    model: Literal["black_scholes_merton", "black76"] = Field(
+    model: Literal["black_scholes_merton", "black76", "bachelier"] = Field(
         default="black_scholes_merton",
-        description="black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.",
+        description="black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward. "
+        "bachelier: normal, of forward; forward and strike may be negative.",
     )
     price: Number = Field(default=None, ge=-MOST, le=MOST, description="price of all options")
 
@@ -301,6 +303,13 @@ BLACK_SCHOLES = Operation(
     summary="Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier.",
     package="warpdesk_server.kernels.vanilla_options",
     params=BlackScholes,
+_NORMAL_QUOTES = Example(
+    {"model": "bachelier", "option": "put", "forward": 0.02, "rate": 0.01, "maturity": 2.0},
+    {
+        "strike": {"data": [-0.01, 0.02, 0.03], "dtype": "float64"},
+        "price": {"data": [0.0000093, 0.0044238, 0.0111], "dtype": "float64"},
+    },
+)
     inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),
     outputs=(
         Output("price", f"value today; {_SHAPE}, as all outputs; NaN where an input is NaN or out of range"),
@@ -321,12 +330,16 @@ BLACK_SCHOLES = Operation(
 
 IMPLIED_VOLATILITY = Operation(
     name="implied_volatility",
-    summary="Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76.",
+    summary="Volatilities that European options' prices imply under Black-Scholes-Merton, Black 76 or Bachelier.",
     package="warpdesk_server.kernels.vanilla_options",
     params=ImpliedVolatility,
     inputs=(*_CONTRACT, _PRICE, _IS_CALL),
     outputs=(
-        Output("volatility", f"per square root of a year, NaN where status is not 0; {_SHAPE}"),
+        Output(
+            "volatility",
+            "per square root of a year, in bachelier in the currency of the price; NaN where status is not 0; "
+            + _SHAPE,
+        ),
         Output(
             "status",
             "uint8, of the same shape. 0: found. 1: the price is below the intrinsic value. 2: it is at or above the "
@@ -351,6 +364,7 @@ IMPLIED_VOLATILITY = Operation(
 AMERICAN_OPTION = Operation(
     name="american_option",
     summary="Prices, Greeks and critical prices of American options by Black-Scholes-Merton or Black 76.",
+    variants=(_NORMAL_QUOTES,),
     package="warpdesk_server.kernels.vanilla_options",
     params=American,
     inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),

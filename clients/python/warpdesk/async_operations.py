@@ -1867,11 +1867,11 @@ class AsyncOperations(ABC):
         price: Numbers | float | None = None,
         is_call: Numbers | None = None,
         option: Literal["call", "put"] | None = None,
-        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
+        model: Literal["black_scholes_merton", "black76", "bachelier"] = "black_scholes_merton",
         **options: Unpack[RunOptions],
     ) -> ImpliedVolatilityResult:
-        """Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76. Arguments are those
-        of `Client.implied_volatility`."""
+        """Volatilities that European options' prices imply under Black-Scholes-Merton, Black 76 or Bachelier. Arguments
+        are those of `Client.implied_volatility`."""
         fields = given(
             spot=spot,
             forward=forward,

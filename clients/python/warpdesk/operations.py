@@ -4053,20 +4053,21 @@ class Operations(ABC):
         """Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier.
 
         Args:
-            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
-                have, or one number; NaN where unknown
-            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
-                NaN where unknown
-            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
-                shape, which all arrays have, or one number; NaN where unknown
-            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
+            spot: price of the asset today, in black_scholes_merton; an array, or one number for all; arrays are
+                broadcast as NumPy does; NaN where unknown
+            forward: forward price of the asset at expiry, in the other models; an array, or one number for all; arrays
+                are broadcast as NumPy does; NaN where unknown
+            strike: strike, in the currency of the price; an array, or one number for all; arrays are broadcast as NumPy
+                does; NaN where unknown
+            rate: risk-free rate, continuously compounded, for a year; an array, or one number for all; arrays are
+                broadcast as NumPy does; NaN where unknown
+            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array, or one
+                number for all; arrays are broadcast as NumPy does; NaN where unknown
+            maturity: years until expiry; an array, or one number for all; arrays are broadcast as NumPy does; NaN where
+                unknown
             volatility: per square root of a year: 0.2 is 20 %; in bachelier in the currency of the price, such as 1.5;
-                an array of any shape, which all arrays have, or one number; NaN where unknown
-            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
+                an array, or one number for all; arrays are broadcast as NumPy does; NaN where unknown
+            is_call: 1 for a call, 0 for a put, broadcast with the other arrays; not beside option
             option: what all options are; else the input is_call says it of each
             model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward. bachelier:
                 normal, of forward; forward and strike may be negative.
@@ -4074,8 +4075,8 @@ class Operations(ABC):
                 0.01, theta for a day of 365.
 
         Returns:
-            price: value today; of the shape of the arrays, or (1), as all outputs; NaN where an input is NaN or out of
-                range
+            price: value today; of the shape that the arrays have together, or (1), as all outputs; NaN where an input
+                is NaN or out of range
             delta: change of the price for 1 of the spot, or of the forward
             gamma: change of delta for 1 of the spot, or of the forward; infinite at its kink
             vega: change of the price for 1.00 of volatility; with per: market for 0.01
@@ -4109,31 +4110,34 @@ class Operations(ABC):
         price: Numbers | float | None = None,
         is_call: Numbers | None = None,
         option: Literal["call", "put"] | None = None,
-        model: Literal["black_scholes_merton", "black76"] = "black_scholes_merton",
+        model: Literal["black_scholes_merton", "black76", "bachelier"] = "black_scholes_merton",
         **options: Unpack[RunOptions],
     ) -> ImpliedVolatilityResult:
-        """Volatilities that European options' prices imply under Black-Scholes-Merton or Black 76.
+        """Volatilities that European options' prices imply under Black-Scholes-Merton, Black 76 or Bachelier.
 
         Args:
-            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
-                have, or one number; NaN where unknown
-            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
-                NaN where unknown
-            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
-                shape, which all arrays have, or one number; NaN where unknown
-            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
-            price: price of the option today; an array of any shape, which all arrays have, or one number; NaN where
+            spot: price of the asset today, in black_scholes_merton; an array, or one number for all; arrays are
+                broadcast as NumPy does; NaN where unknown
+            forward: forward price of the asset at expiry, in the other models; an array, or one number for all; arrays
+                are broadcast as NumPy does; NaN where unknown
+            strike: strike, in the currency of the price; an array, or one number for all; arrays are broadcast as NumPy
+                does; NaN where unknown
+            rate: risk-free rate, continuously compounded, for a year; an array, or one number for all; arrays are
+                broadcast as NumPy does; NaN where unknown
+            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array, or one
+                number for all; arrays are broadcast as NumPy does; NaN where unknown
+            maturity: years until expiry; an array, or one number for all; arrays are broadcast as NumPy does; NaN where
                 unknown
-            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
+            price: price of the option today; an array, or one number for all; arrays are broadcast as NumPy does; NaN
+                where unknown
+            is_call: 1 for a call, 0 for a put, broadcast with the other arrays; not beside option
             option: what all options are; else the input is_call says it of each
-            model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.
+            model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward. bachelier:
+                normal, of forward; forward and strike may be negative.
 
         Returns:
-            volatility: per square root of a year, NaN where status is not 0; of the shape of the arrays, or (1)
+            volatility: per square root of a year, in bachelier in the currency of the price; NaN where status is not 0;
+                of the shape that the arrays have together, or (1)
             status: uint8, of the same shape. 0: found. 1: the price is below the intrinsic value. 2: it is at or above
                 the most that any volatility gives. 3: it says nothing of volatility, as without time value. 4: a number
                 is NaN or out of range.
@@ -4172,20 +4176,21 @@ class Operations(ABC):
         """Prices, Greeks and critical prices of American options by Black-Scholes-Merton or Black 76.
 
         Args:
-            spot: price of the asset today, in black_scholes_merton; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            forward: forward price of the asset at expiry, in the other models; an array of any shape, which all arrays
-                have, or one number; NaN where unknown
-            strike: strike, in the currency of the price; an array of any shape, which all arrays have, or one number;
-                NaN where unknown
-            rate: risk-free rate, continuously compounded, for a year; an array of any shape, which all arrays have, or
-                one number; NaN where unknown
-            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array of any
-                shape, which all arrays have, or one number; NaN where unknown
-            maturity: years until expiry; an array of any shape, which all arrays have, or one number; NaN where unknown
+            spot: price of the asset today, in black_scholes_merton; an array, or one number for all; arrays are
+                broadcast as NumPy does; NaN where unknown
+            forward: forward price of the asset at expiry, in the other models; an array, or one number for all; arrays
+                are broadcast as NumPy does; NaN where unknown
+            strike: strike, in the currency of the price; an array, or one number for all; arrays are broadcast as NumPy
+                does; NaN where unknown
+            rate: risk-free rate, continuously compounded, for a year; an array, or one number for all; arrays are
+                broadcast as NumPy does; NaN where unknown
+            dividend: dividend yield, continuously compounded, for a year, in black_scholes_merton; an array, or one
+                number for all; arrays are broadcast as NumPy does; NaN where unknown
+            maturity: years until expiry; an array, or one number for all; arrays are broadcast as NumPy does; NaN where
+                unknown
             volatility: per square root of a year: 0.2 is 20 %; in bachelier in the currency of the price, such as 1.5;
-                an array of any shape, which all arrays have, or one number; NaN where unknown
-            is_call: 1 for a call, 0 for a put, of the shape of the other arrays; not beside option
+                an array, or one number for all; arrays are broadcast as NumPy does; NaN where unknown
+            is_call: 1 for a call, 0 for a put, broadcast with the other arrays; not beside option
             option: what all options are; else the input is_call says it of each
             model: black_scholes_merton: lognormal, of spot and dividend. black76: lognormal, of forward.
             per: unit: vega for 1.00 of volatility, rho for 1.00 of rate, theta for a year. market: vega and rho for
@@ -4195,7 +4200,8 @@ class Operations(ABC):
                 Each takes some three times as long as the one before.
 
         Returns:
-            price: value today; of the shape of the arrays, or (1), as all outputs; NaN where status is 4 or 5
+            price: value today; of the shape that the arrays have together, or (1), as all outputs; NaN where status is
+                4 or 5
             delta: change of the price for 1 of the spot, or of the forward; -1 or 1 where exercised now
             gamma: change of delta for 1 of the spot, or of the forward; 0 where exercised now
             vega: change of the price for 1.00 of volatility; with per: market for 0.01
@@ -4863,8 +4869,8 @@ class Operations(ABC):
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
             sampling: pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol
                 points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096
-            greeks: delta, vega and rho by pathwise derivatives, with their errors; for payoffs without a jump, so not
-                for barrier and digital ones
+            greeks: delta, vega, theta and rho by pathwise derivatives, with their errors; for payoffs without a jump,
+                so not for barrier and digital ones
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
 
@@ -4882,8 +4888,8 @@ class Operations(ABC):
                 plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer
                 than 200 paths are expected to pay the control
             knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
-            greeks: {delta, vega, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price,
-                volatility and rate; else null
+            greeks: {delta, vega, theta, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price
+                and volatility, a year, 1.00 of rate; else null
             paths: paths simulated
             sampling: {method, samples, sobol_dimensions}: how many independent samples the standard error rests on,
                 which are paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points',
@@ -5717,8 +5723,8 @@ class Operations(ABC):
             control_variate: asian_arithmetic: correct by the geometric average, whose price is known exactly
             sampling: pseudo-random paths; antithetic ones, in pairs of a path and its mirror image; or scrambled Sobol
                 points by a Brownian bridge, where `paths` is 16 times a power of two, at least 4,096
-            greeks: delta, vega and rho by pathwise derivatives, with their errors; for payoffs without a jump, so not
-                for barrier and digital ones
+            greeks: delta, vega, theta and rho by pathwise derivatives, with their errors; for payoffs without a jump,
+                so not for barrier and digital ones
             confidence: level of the confidence interval; 0.5 to 0.999999
             quantiles: probabilities whose quantiles of the terminal price are wanted
             standard_error: the simulation ends once the estimate's standard error is at most this, in the currency of
@@ -5738,8 +5744,8 @@ class Operations(ABC):
                 plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer
                 than 200 paths are expected to pay the control
             knocked_at_start: barrier payoffs: whether the spot is at or past the barrier; else null
-            greeks: {delta, vega, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price,
-                volatility and rate; else null
+            greeks: {delta, vega, theta, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price
+                and volatility, a year, 1.00 of rate; else null
             paths: paths simulated
             sampling: {method, samples, sobol_dimensions}: how many independent samples the standard error rests on,
                 which are paths, pairs of paths or replicates; and how many of a path's dimensions are Sobol points',

@@ -124,7 +124,7 @@ CASES: tuple[Case, ...] = (
     _case("black_scholes", {**_ONE, "strike": 90.0}, dict, "one"),
     *(
         _case("implied_volatility", {"model": model}, lambda model=model, make=make: make(model), f"{model}-{name}")  # type: ignore[misc]
-        for model in MODELS[:2]
+        for model in MODELS
         for name, make in (("1025", partial(quotes, 1025)), ("odd", odd_quotes))
     ),
     _case("implied_volatility", {**_QUOTED, "price": 3.0}, lambda: strikes(129), "129"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernels.parity import Case
 from tests.kernels.vanilla_options import exact
-from tests.kernels.vanilla_options.cases import book, quotes
+from tests.kernels.vanilla_options.cases import MODELS, book, quotes
 from tests.vectors import options
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
@@ -107,7 +107,7 @@ def test_volatilities_near_the_money_are_found_however_small(apart: float) -> No
 
 def test_prices_of_all_kinds_come_back() -> None:
     """Tolerance: roundings of the option's amounts, in the money many times its time value."""
-    for model in ("black_scholes_merton", "black76"):
+    for model in MODELS:
         inputs = quotes(2_000, model)
         volatility, status = implied(model=model, **inputs)
         found = status == 0
@@ -115,9 +115,31 @@ def test_prices_of_all_kinds_come_back() -> None:
         again = {name: array[found] for name, array in inputs.items()}
         price = again.pop("price")
         back = run("black_scholes", model=model, volatility=volatility[found], **again)["price"]
-        amounts = next(iter(again.values())) + again["strike"]
+        amounts = np.abs(next(iter(again.values()))) + np.abs(again["strike"])
         growth = np.exp(0.02 * again["maturity"])  # rates are -0.02 at least
         assert (np.abs(back - price) <= 1e-15 * amounts * growth + 1e-12 * price).all()
+
+
+def test_a_normal_volatility_is_within_two_units_of_what_the_price_tells() -> None:
+    """A unit is as above. From at the money to 36 standard deviations out of it, for spreads from tiny to huge."""
+    random = np.random.default_rng(6)
+    distances = np.concatenate([random.uniform(0, 36, 400), np.exp(random.uniform(-40, 0, 250)), np.zeros(30)])
+    spreads = np.exp(random.uniform(-40, 40, distances.size))
+    strikes = distances * spreads * random.choice([-1.0, 1.0], distances.size)
+    prices, vegas = np.empty_like(spreads), np.empty_like(spreads)
+    with mpmath.workdps(50):
+        for i, (strike, spread) in enumerate(zip(strikes.tolist(), spreads.tolist(), strict=True)):
+            prices[i] = float(exact.price("bachelier", strike > 0, 0, mpmath.mpf(strike), 0, 0, mpmath.mpf(spread), 1))
+            vegas[i] = float(mpmath.npdf(mpmath.mpf(strike) / mpmath.mpf(spread)))
+    market = {"model": "bachelier", "forward": 0.0, "rate": 0.0, "maturity": 1.0}
+    found, status = implied(strike=strikes, price=prices, is_call=strikes > 0, **market)
+    sure = status == 0
+    assert sure.sum() > 600
+    assert (status[~sure] == 3).all()
+    assert (prices[~sure] <= 1e-250).all()
+    error = np.abs(found - spreads)[sure] / (np.spacing(spreads) + np.spacing(prices) / vegas)[sure]
+    assert error.max() < 2
+    assert np.quantile(error, 0.95) < 1
 
 
 @pytest.mark.parametrize(
@@ -145,16 +167,47 @@ def test_the_status_says_what_a_price_tells(option: str, given: dict[str, float]
     assert np.isnan(volatility[0]) == (status != 0)
 
 
-@pytest.mark.parametrize("name", ["spot", "strike", "rate", "dividend", "price", "maturity"])
-def test_nan_and_numbers_out_of_range_have_the_status_4_and_touch_no_other_option(name: str) -> None:
-    inputs = quotes(5)
-    inputs["price"] = run("black_scholes", volatility=[0.2] * 5, **{k: v for k, v in inputs.items() if k != "price"})[
-        "price"
-    ]
-    whole, first = implied(**inputs)
-    for wrong in [NAN, 1e51, *([-1.0] if name in ("spot", "strike", "maturity") else [])]:
+@pytest.mark.parametrize(
+    ("option", "given", "status"),
+    [
+        ("call", {"price": 1e4}, 0),  # no volatility is too high
+        ("call", {"price": 0.009}, 1),  # the forward less the strike is worth 0.01 e^-0.02
+        ("put", {"price": 0.0}, 3),
+        ("put", {"price": -1e-9}, 1),
+        ("put", {"price": 1e-251}, 3),
+        ("put", {"price": 1e-249}, 0),
+        ("call", {"price": 0.02, "maturity": 0.0}, 2),
+        ("call", {"price": 0.01, "strike": -0.01, "forward": 0.0, "maturity": 0.0}, 3),
+        ("call", {"price": 0.02, "strike": 0.01}, 0),  # at the money
+        ("put", {"price": 1e51}, 4),
+    ],
+)
+def test_the_status_says_what_a_price_tells_of_a_normal_volatility(
+    option: str, given: dict[str, float], status: int
+) -> None:
+    market = {"model": "bachelier", "forward": 0.01, "strike": 0.0, "rate": 0.02, "maturity": 1.0}
+    numbers = {name: [number] for name, number in {**market, **given}.items() if name != "model"}
+    volatility, found = implied(model="bachelier", option=option, **numbers)
+    assert found.tolist() == [status]
+    assert np.isnan(volatility[0]) == (status != 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        *(("black_scholes_merton", name) for name in ("spot", "strike", "rate", "dividend", "price", "maturity")),
+        *(("bachelier", name) for name in ("forward", "strike", "rate", "price", "maturity")),
+    ],
+)
+def test_nan_and_numbers_out_of_range_have_the_status_4_and_touch_no_other_option(model: str, name: str) -> None:
+    inputs = quotes(5, model)
+    del inputs["price"]
+    inputs["price"] = run("black_scholes", model=model, volatility=[0.2] * 5, **inputs)["price"]
+    whole, first = implied(model=model, **inputs)
+    negative = ("maturity",) if model == "bachelier" else ("spot", "strike", "maturity")
+    for wrong in [NAN, 1e51, *([-1.0] if name in negative else [])]:
         changed = inputs | {name: np.where(np.arange(5) == 2, wrong, inputs[name])}
-        volatility, status = implied(**changed)
+        volatility, status = implied(model=model, **changed)
         assert status[2] == 4
         assert np.isnan(volatility[2])
         assert np.array_equal(np.delete(status, 2), np.delete(first, 2))
@@ -172,27 +225,34 @@ def test_a_higher_price_implies_a_higher_volatility_across_the_inflection(gap: f
     assert volatility == pytest.approx(spreads, rel=3e-12)
 
 
-def test_more_steps_change_no_volatility_by_more_than_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = quotes(3_000)
-    volatility, _ = implied(**inputs)
-    monkeypatch.setattr("warpdesk_server.kernels.vanilla_options.cpu.HALLEY_STEPS", 8)
-    more, _ = implied(**inputs)
-    sure = ~np.isnan(volatility) & (volatility * np.sqrt(inputs["maturity"]) < 6)  # beyond, prices tell little
+@pytest.mark.parametrize(
+    ("model", "steps", "most", "least"),
+    [("black_scholes_merton", "HALLEY_STEPS", 6.0, 1e-3), ("bachelier", "NORMAL_STEPS", np.inf, 1e-6)],
+)
+def test_more_steps_change_no_volatility_by_more_than_rounding(
+    model: str, steps: str, most: float, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = quotes(3_000, model)
+    volatility, _ = implied(model=model, **inputs)
+    monkeypatch.setattr(f"warpdesk_server.kernels.vanilla_options.cpu.{steps}", 8)
+    more, _ = implied(model=model, **inputs)
+    sure = ~np.isnan(volatility) & (volatility * np.sqrt(inputs["maturity"]) < most)  # beyond, prices tell little
     assert np.abs(more / volatility - 1)[sure].max() < 2e-13
-    monkeypatch.setattr("warpdesk_server.kernels.vanilla_options.cpu.HALLEY_STEPS", 0)
-    less, _ = implied(**inputs)
-    assert np.abs(less / volatility - 1)[sure].max() > 1e-3
+    monkeypatch.setattr(f"warpdesk_server.kernels.vanilla_options.cpu.{steps}", 0)
+    less, _ = implied(model=model, **inputs)
+    assert np.abs(less / volatility - 1)[sure].max() > least
 
 
-def test_neither_the_place_nor_the_number_of_options_nor_how_they_are_given_changes_a_byte() -> None:
-    inputs = quotes(1025)
-    whole, statuses = implied(**inputs)
+@pytest.mark.parametrize("model", ["black_scholes_merton", "bachelier"])
+def test_neither_the_place_nor_the_number_of_options_nor_how_they_are_given_changes_a_byte(model: str) -> None:
+    inputs = quotes(1025, model)
+    whole, statuses = implied(model=model, **inputs)
     for size in (1, 31, 32, 33, 127, 128, 129, 1023, 1024):
-        volatility, status = implied(**{name: array[-size:] for name, array in inputs.items()})
+        volatility, status = implied(model=model, **{name: array[-size:] for name, array in inputs.items()})
         assert volatility.tobytes() == whole[-size:].tobytes()
         assert (status.dtype, status.tobytes()) == (np.uint8, statuses[-size:].tobytes())
     single = {name: float(array[7]) for name, array in inputs.items() if name != "is_call"}
-    volatility, _ = implied(option="call" if inputs["is_call"][7] else "put", **single)
+    volatility, _ = implied(model=model, option="call" if inputs["is_call"][7] else "put", **single)
     assert volatility.tobytes() == whole[7:8].tobytes()
 
 
@@ -202,7 +262,12 @@ def test_neither_the_place_nor_the_number_of_options_nor_how_they_are_given_chan
         ({}, {}, "/params/price", "black_scholes_merton needs price: one number in params or an array in inputs"),
         ({"price": 5.0}, {"price": ArrayInfo("float64", (3,))}, "/params/price", "price is given as the number 5 and"),
         ({"price": 5.0, "volatility": 0.2}, {}, "/params/volatility", "there is no field 'volatility' here"),
-        ({"price": 5.0, "model": "bachelier"}, {}, "/params/model", "model should be 'black_scholes_merton' or"),
+        (
+            {"price": 5.0, "model": "heston"},
+            {},
+            "/params/model",
+            "model should be 'black_scholes_merton', 'black76' or",
+        ),
     ],
 )
 def test_what_cannot_be_computed_is_refused_in_a_sentence(
