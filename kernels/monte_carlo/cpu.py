@@ -89,7 +89,7 @@ def _simulate(
 
     def run(begin: int, end: int) -> None:
         own = np.zeros(BINS, dtype=np.uint32)
-        state, walks = np.empty((11, BLOCK)), np.empty((len(bridged.dates) + 1, BLOCK))
+        state, walks = np.empty((12, BLOCK)), np.empty((len(bridged.dates) + 1, BLOCK))
         # What most requests do not need is compiled apart, and called for each block.
         step = 1 if job.greeks or len(bridged.dates) else end - begin
         for block in range(begin, end, step):
@@ -121,7 +121,7 @@ def _simulate_blocks(job, discounts, walks, k0, k1, first, begin, end, state, pa
 def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state):  # type: ignore[no-untyped-def]
     """Simulate an option's BLOCK paths to expiry. The rows of `state` are W and then what the payoff needs."""
     w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
-    lowest, sum_log, sum_time = state[8], state[9], state[10]
+    lowest, sum_log, sum_time, front = state[8], state[9], state[10], state[11]
     start = job.side * job.barrier
     for i in range(BLOCK):
         w[i] = 0.0
@@ -144,6 +144,9 @@ def _walk(job, discounts, path, k0, k1, words, normals, squares, walks, state): 
                 _draw(path, np.uint64(step // 4), k0, k1, job.mirrored, words, normals)
             if job.kind == LOOKBACK_CONTINUOUS:
                 _draw_squares(path, np.uint64(step // 4), k0, k1, job.mirrored, words, squares)
+            if step == 0:
+                for i in range(BLOCK):
+                    front[i] = np.float64(normals[0, i])
         k = np.float64(step + 1)
         if job.kind == EUROPEAN:
             _add(normals[lane], w)
@@ -444,13 +447,16 @@ def _differentiate(job, live, state, sums):  # type: ignore[no-untyped-def]
     """Write the sums of pathwise derivatives, and of their squares.
 
     What an option pays by is a sum of prices S. Its derivative to the logarithm of the spot is `first`; `logs` is the
-    sum of S ln(S / spot) and `times` that of S k, of which the others are made.
+    sum of S ln(S / spot) and `times` that of S k, of which others are made. `moved` is `first` without today's price.
     """
-    w, sum_w, sum_s, lowest, sum_log, sum_time = state[0], state[1], state[2], state[8], state[9], state[10]
-    greeks, scratch = np.empty((3, BLOCK)), np.empty(BLOCK)
+    w, sum_w, sum_s, lowest = state[0], state[1], state[2], state[8]
+    sum_log, sum_time, front = state[9], state[10], state[11]
+    greeks, scratch = np.empty((4, BLOCK)), np.empty(BLOCK)
     scale = job.diffusion if job.diffusion > 0.0 else 1.0
     fixings, steps = np.float64(job.fixings), np.float64(job.steps)
     ladder = np.float64(job.steps * (job.steps + 1) // 2)
+    still = job.spot * ((fixings - steps) / fixings) if job.kind == ASIAN_ARITHMETIC else 0.0
+    part = steps / fixings if job.kind == ASIAN_GEOMETRIC else 1.0
     for i in range(BLOCK):
         if job.kind == ASIAN_ARITHMETIC:
             price = job.spot * (sum_s[i] / fixings)
@@ -463,6 +469,7 @@ def _differentiate(job, live, state, sums):  # type: ignore[no-untyped-def]
             log_price = job.drift * steps + job.diffusion * w[i]
             price = job.spot * exp64(log_price)
             first, logs, times = price, price * log_price, price * steps
+        moved = part * (first - still)
         strike = job.strike
         if job.kind == LOOKBACK_DISCRETE or job.kind == LOOKBACK_CONTINUOUS:
             log_extreme = scale * (job.barrier - job.side * lowest[i])
@@ -470,16 +477,28 @@ def _differentiate(job, live, state, sums):  # type: ignore[no-untyped-def]
             beyond = extreme if lowest[i] < 0.0 else 0.0
             own = extreme if job.moves else beyond
             if job.form == FLOATING_STRIKE:
+                moved = first - beyond
                 first, logs, times = first - own, logs - beyond * log_extreme, times - beyond * sum_time[i]
                 strike = extreme
             else:
-                price, first, logs, times = extreme, own, beyond * log_extreme, beyond * sum_time[i]
+                price, first, moved = extreme, own, beyond
+                logs, times = beyond * log_extreme, beyond * sum_time[i]
         inside = job.sign * (price - strike)
         factor = job.discount * job.sign if inside > 0.0 else 0.0
         greeks[0, i] = factor * first / job.spot
         greeks[1, i] = factor * ((logs - job.tilt * times) / job.volatility)
-        greeks[2, i] = factor * (job.step * times) - job.maturity * (job.discount * _positive_part(inside))
-    for greek in range(3):
+        value = job.discount * _positive_part(inside)
+        greeks[3, i] = factor * (job.step * times) - job.maturity * value
+        if job.kind == EUROPEAN or job.kind == LOOKBACK_CONTINUOUS:
+            nearer = factor * (0.5 * (logs + job.drift * times) / job.maturity)
+        else:
+            pull = job.diffusion * front[i]
+            kept = exp64(-part * pull) if job.kind != LOOKBACK_DISCRETE else 0.0
+            inside = job.sign * (still + (price - still) * kept - strike)
+            without = job.discount * job.sign * (moved * kept) if inside > 0.0 else 0.0
+            nearer = (factor * moved * job.drift + (factor * moved - without) * (0.5 * pull)) / job.step
+        greeks[2, i] = job.rate * value - nearer
+    for greek in range(4):
         values = greeks[greek]
         for i in range(live, BLOCK):
             values[i] = 0.0

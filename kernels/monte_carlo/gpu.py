@@ -55,7 +55,7 @@ def simulate(
         np.int32(job.form),
         np.float64(job.cash),
         *(np.int32(number) for number in (tame(job), job.mirrored, stored, job.moves)),
-        *(np.float64(number) for number in (job.step, job.tilt, job.volatility, job.maturity)),
+        *(np.float64(number) for number in (job.step, job.tilt, job.volatility, job.rate, job.maturity)),
     )
     tables = lines(job), hit_discounts(params)
     part = params.model_copy(update={"paths": end - first})

@@ -15,21 +15,25 @@
 //
 // Memory. partials[block][8]: sums over the block's paths of x, x^2, y, y^2, x y, how many had a positive payoff and a
 // positive control (whole numbers to 256 are exact), and ((x - weight y) unit)^3, each by tree_sums.
-// With GREEKS partials[block][14]: after these the sums of delta, delta^2, vega, vega^2, rho, rho^2 of the paths.
+// With GREEKS partials[block][16]: after these the sums of delta, delta^2, vega, vega^2, theta, theta^2, rho, rho^2.
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
 // lines[steps], KIND 1: drift k; KIND 3 to 6: barrier - barrier_drift k; hit_discounts[steps + 1], KIND 3, 4: all threads
 // read the same number at once.
 //
 // Launch: one path per thread, 256 threads, one block per 256 paths from `first` (a multiple of 256), as many as there
-// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 16 KiB (KIND 1), 12 (GREEKS) or 8.
+// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 16 KiB (KIND 1, GREEKS) or 8.
 // `tame` says that no exponent of KIND 1 can leave the range of exp64_within.
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
-// logarithm, square root, sine and cosine (about 28 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
-// (2), 34 (1: 29 are an exponential), 8 (3), 41 (4), 5 (5) or 10 and a square root (6, besides another quarter of Philox
-// and a logarithm). In the machine code for sm_90 that is 47, 86, 50, 61 and 104 instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 64 / 256.
+// logarithm, square root, sine and cosine (about 28 in float32), a conversion, and in float64 1 operation (KIND 0), 20 (1: 16
+// are an exponential), 2 (2), 8 (3), 29 (4), 5 (5) or 17 with a square root (6, besides another quarter of Philox and a
+// logarithm). Of the machine code for sm_90 that is 41, 66 (77 where not tame), 44, 55, 86, 50 and 107 instructions a path step for
+// KIND 0 to 6; with GREEKS 43, 78 (90), 44, 58 (KIND 5) and 152 (6). From stored paths it is 20, 61, 25, 38, 74, 30 and 91, besides
+// those of walks.cu. At the end of a path 1 exponential (KIND 0, 2 to 4) or 2; with GREEKS 1 to 3 more.
+// Bytes: of a path step 8 where paths are stored, else none but what all threads share; of a path one atomic of 4 and 64 / 256, with
+// GREEKS 128 / 256.
 // Bound by arithmetic: a multiprocessor issues 128 instructions of threads a clock, of them 64 in float64, so 2^20 paths of
-// 252 steps of KIND 1 take at least 0.74 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.40 ms.
+// 252 steps of KIND 1 take at least 0.56 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.35 ms.
 // Not yet measured on a GPU.
 #include "device/types.cuh"
 #include "device/philox.cuh"
@@ -48,6 +52,7 @@ const bool REACH_AT_ALL_TIMES = KIND == 6;
 const bool ASIAN = ARITHMETIC || GEOMETRIC;
 const bool BARRIER = ON_DATES || AT_ALL_TIMES;
 const bool LOOKBACK = REACH_ON_DATES || REACH_AT_ALL_TIMES;
+const bool DATED = ASIAN || REACH_ON_DATES;  // of the kinds that have Greeks, those whose dates matter
 
 // Forms of a kind.
 const i32 CASH_OR_NOTHING = 1, ASSET_OR_NOTHING = 2;  // KIND 0; 0 is vanilla
@@ -55,7 +60,7 @@ const i32 KNOCK_IN = 1;                               // KIND 3, 4
 const i32 FLOATING_STRIKE = 1;                        // KIND 5, 6
 
 const int SUMS = 8;
-const int COLUMNS = GREEKS ? 14 : SUMS;
+const int COLUMNS = GREEKS ? 16 : SUMS;
 const int BINS = 16384;
 
 __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign, f64 discount) {
@@ -67,6 +72,7 @@ __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign
 struct Path {
     f64 w, sum_w, sum_s, alive, distance, hit, lowest;
     f64 sum_log, sum_time;  // GREEKS: sums of S ln(S / spot) and S k of the arithmetic Asian; time of the extreme price
+    f64 front;  // GREEKS of a dated option: the normal of the first step
 };
 
 template <bool TAME>
@@ -170,6 +176,7 @@ __device__ __forceinline__ void walk(Path& path, const Numbers& numbers, f64 dif
 #pragma unroll(STORED || REACH_AT_ALL_TIMES || GREEKS ? 1 : 2)
     for (; step + 4 <= steps; step += 4) {
         const Normals drawn = draw<STORED>(numbers, step);
+        if (GREEKS && DATED && step == 0) path.front = widened(drawn.z[0]);
         // Four steps without a branch between them: their exponentials run side by side.
 #pragma unroll
         for (int lane = 0; lane < 4; ++lane)
@@ -178,6 +185,7 @@ __device__ __forceinline__ void walk(Path& path, const Numbers& numbers, f64 dif
     }
     if (step == steps) return;
     const Normals drawn = draw<STORED>(numbers, step);
+    if (GREEKS && DATED && step == 0) path.front = widened(drawn.z[0]);
 #pragma unroll
     for (int lane = 0; lane < 3; ++lane)
         if (step + lane < steps)
@@ -186,14 +194,17 @@ __device__ __forceinline__ void walk(Path& path, const Numbers& numbers, f64 dif
 }
 
 struct Greeks {
-    f64 delta, vega, rho;
+    f64 delta, vega, theta, rho;
 };
 
 // The derivatives of what a path pays, x. It pays by a sum of prices S, whose derivative to the logarithm of the spot is
-// `first`; `logs` is the sum of S ln(S / spot) and `times` that of S k, of which the others are made.
+// `first`; `logs` is the sum of S ln(S / spot) and `times` that of S k, of which others are made. `moved` is `first` without
+// today's price.
 __device__ __forceinline__ Greeks differentiate(const Path& path, f64 x, i32 steps, i32 fixings, f64 drift, f64 diffusion,
                                                 f64 spot, f64 strike, f64 sign, f64 discount, f64 side, f64 barrier,
-                                                i32 form, i32 moves, f64 step, f64 tilt, f64 volatility, f64 maturity) {
+                                                i32 form, i32 moves, f64 step, f64 tilt, f64 volatility, f64 rate, f64 maturity) {
+    const f64 still = ARITHMETIC ? spot * (((f64)fixings - (f64)steps) / (f64)fixings) : 0.0;
+    const f64 part = GEOMETRIC ? (f64)steps / (f64)fixings : 1.0;
     f64 price, first, logs, times;
     if (ARITHMETIC) {
         first = price = spot * (path.sum_s / (f64)fixings);
@@ -207,12 +218,14 @@ __device__ __forceinline__ Greeks differentiate(const Path& path, f64 x, i32 ste
         logs = price * log_price;
         times = price * (GEOMETRIC ? ladder / (f64)fixings : (f64)steps);
     }
+    f64 moved = part * (first - still);
     if (LOOKBACK) {
         const f64 log_extreme = (diffusion > 0.0 ? diffusion : 1.0) * (barrier - side * path.lowest);
         const f64 extreme = spot * exp64(log_extreme);
         const f64 beyond = path.lowest < 0.0 ? extreme : 0.0;
         const f64 own = moves ? extreme : beyond;
         if (form == FLOATING_STRIKE) {
+            moved = first - beyond;
             first -= own;
             logs -= beyond * log_extreme;
             times -= beyond * path.sum_time;
@@ -220,12 +233,23 @@ __device__ __forceinline__ Greeks differentiate(const Path& path, f64 x, i32 ste
         } else {
             price = extreme;
             first = own;
+            moved = beyond;
             logs = beyond * log_extreme;
             times = beyond * path.sum_time;
         }
     }
     const f64 factor = sign * (price - strike) > 0.0 ? discount * sign : 0.0;
-    return {factor * first / spot, factor * ((logs - tilt * times) / volatility), factor * (step * times) - maturity * x};
+    f64 nearer;
+    if (DATED) {
+        const f64 pull = diffusion * path.front;
+        const f64 kept = ASIAN ? exp64(-part * pull) : 0.0;
+        const f64 without = sign * (still + (price - still) * kept - strike) > 0.0 ? discount * sign * (moved * kept) : 0.0;
+        nearer = (factor * moved * drift + (factor * moved - without) * (0.5 * pull)) / step;
+    } else {
+        nearer = factor * (0.5 * (logs + drift * times) / maturity);
+    }
+    return {factor * first / spot, factor * ((logs - tilt * times) / volatility), rate * x - nearer,
+            factor * (step * times) - maturity * x};
 }
 
 // The mean of a pair of lanes in the first of them, 0 in the second. All 32 lanes must call it.
@@ -238,14 +262,15 @@ extern "C" __global__ void __launch_bounds__(256)
 monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f64 drift, f64 diffusion, f64 spot,
             f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 weight, f64 unit, f64 bins_per_unit,
             f64 side, f64 barrier, f64 barrier_noise, i32 form, f64 cash, i32 tame, i32 mirrored, i32 stored, i32 moves,
-            f64 step, f64 tilt, f64 volatility, f64 maturity, i64 columns, const f64* walks, const f64* lines, const f64* hit_discounts, f64* partials, u32* counts) {
-    __shared__ f64 lanes[(ARITHMETIC ? SUMS : GREEKS ? 6 : 4) * REDUCE_BLOCK];
+            f64 step, f64 tilt, f64 volatility, f64 rate, f64 maturity, i64 columns, const f64* walks, const f64* lines,
+            const f64* hit_discounts, f64* partials, u32* counts) {
+    __shared__ f64 lanes[(ARITHMETIC || GREEKS ? SUMS : 4) * REDUCE_BLOCK];
     const i64 number = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
     f64 y = 0.0;
     f64 paid = 0.0;
     f64 control_paid = 0.0;
-    Greeks greeks = {0.0, 0.0, 0.0};
+    Greeks greeks = {0.0, 0.0, 0.0, 0.0};
     if (number < paths) {
         const f64 start = side * barrier, fixed_strike = strike;
         Path path;
@@ -258,6 +283,7 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         path.lowest = 0.0;
         path.sum_log = 0.0;
         path.sum_time = 0.0;
+        path.front = 0.0;
         const Numbers numbers = {(u64)number >> mirrored, (u32)(number & mirrored) << 31, key0, key1, steps,
                                  walks + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x, columns};
         if (stored)
@@ -298,7 +324,7 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         }
         if (GREEKS)
             greeks = differentiate(path, x, steps, fixings, drift, diffusion, spot, fixed_strike, sign, discount, side,
-                                   barrier, form, moves, step, tilt, volatility, maturity);
+                                   barrier, form, moves, step, tilt, volatility, rate, maturity);
         paid = x > 0.0 ? 1.0 : 0.0;
         x -= shift;
         f64 place = path.w * bins_per_unit + (f64)(BINS / 2);
@@ -309,7 +335,9 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
     if (mirrored) {
         x = mean_of_pair(x);
         if (ARITHMETIC) y = mean_of_pair(y);
-        if (GREEKS) greeks = {mean_of_pair(greeks.delta), mean_of_pair(greeks.vega), mean_of_pair(greeks.rho)};
+        if (GREEKS)
+            greeks = {mean_of_pair(greeks.delta), mean_of_pair(greeks.vega), mean_of_pair(greeks.theta),
+                      mean_of_pair(greeks.rho)};
     }
     f64* const partial = partials + (i64)blockIdx.x * COLUMNS;
     const int warp = threadIdx.x / 32;
@@ -324,11 +352,11 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
         sum = tree_sums(values, lanes);
     }
     if (GREEKS) {
-        const f64 values[6] = {greeks.delta, greeks.delta * greeks.delta, greeks.vega, greeks.vega * greeks.vega,
-                               greeks.rho,   greeks.rho * greeks.rho};
+        const f64 values[8] = {greeks.delta, greeks.delta * greeks.delta, greeks.vega, greeks.vega * greeks.vega,
+                               greeks.theta, greeks.theta * greeks.theta, greeks.rho,  greeks.rho * greeks.rho};
         __syncthreads();
         const f64 total = tree_sums(values, lanes);
-        if (threadIdx.x % 32 == 0 && warp < 6) partial[SUMS + warp] = total;
+        if (threadIdx.x % 32 == 0) partial[SUMS + warp] = total;
     }
     if (threadIdx.x % 32 != 0) return;
     if (ARITHMETIC) {

@@ -71,6 +71,7 @@ class Terms(NamedTuple):
     step: float  # h
     tilt: float  # (rate - dividend + volatility^2 / 2) h
     volatility: float
+    rate: float
     maturity: float
     mirrored: int  # 1 where paths 2i and 2i + 1 are a pair of antithetic ones
     cash: float  # a barrier's rebate, or what a cash-or-nothing option pays
@@ -133,6 +134,7 @@ def terms(params: MonteCarloParams) -> Terms:
         step=h,
         tilt=(params.rate - params.dividend + 0.5 * params.volatility * params.volatility) * h,
         volatility=params.volatility,
+        rate=params.rate,
         maturity=params.maturity,
         mirrored=int(params.sampling == "antithetic"),
         cash=cash,

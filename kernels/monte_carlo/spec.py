@@ -42,7 +42,7 @@ UNITS = 256  # that a job is cut into at most: their sums take 16 KiB, and many 
 # control minus its expectation. Then 1 if the payoff is positive, 1 if the control's is, and the cube of
 # (x - weight y) unit, for the skewness. Counts to 2^53 are exact in float64.
 SUMS = 8
-GREEKS = ("delta", "vega", "rho")  # the sums of each and of its square follow where they are wanted
+GREEKS = ("delta", "vega", "theta", "rho")  # the sums of each and of its square follow where they are wanted
 
 SOBOL_DIMENSIONS = 64  # those of kernels/device/sobol.py
 
@@ -113,8 +113,8 @@ class MonteCarloParams(Params):
     )
     greeks: bool = Field(
         default=False,
-        description="delta, vega and rho by pathwise derivatives, with their errors; for payoffs without a jump, so "
-        "not for barrier and digital ones",
+        description="delta, vega, theta and rho by pathwise derivatives, with their errors; for payoffs without a "
+        "jump, so not for barrier and digital ones",
     )
     confidence: float = Field(default=0.95, ge=0.5, le=0.999999, description="level of the confidence interval")
     quantiles: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(max_length=100)] = Field(
@@ -352,8 +352,8 @@ OPERATION = Operation(
         Output("knocked_at_start", "barrier payoffs: whether the spot is at or past the barrier; else null", "value"),
         Output(
             "greeks",
-            "{delta, vega, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price, volatility "
-            "and rate; else null",
+            "{delta, vega, theta, rho}, each {value, standard_error}, where they are wanted: per 1.00 of price and "
+            "volatility, a year, 1.00 of rate; else null",
             "value",
         ),
         Output("paths", "paths simulated", "value"),

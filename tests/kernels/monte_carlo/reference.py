@@ -119,14 +119,17 @@ class Simulated:
     controls: Floats  # discounted geometric Asian payoffs
 
 
-def simulate(seed: int, p: Any) -> Simulated:
-    """Walk every path of the parameters `p` and pay it."""
+def simulate(seed: int, p: Any, elapsed: float = 0.0) -> Simulated:
+    """Walk every path of the parameters `p` and pay it. All dates are nearer by the time that has elapsed."""
     h = p.maturity / p.steps
     times = h * np.arange(p.steps + 1)
-    increments = (p.rate - p.dividend - p.volatility**2 / 2) * h + p.volatility * np.sqrt(h) * draws(seed, p)
+    lengths = np.full(p.steps, h)
+    lengths[0] -= elapsed
+    drift = p.rate - p.dividend - p.volatility**2 / 2
+    increments = drift * lengths + p.volatility * np.sqrt(lengths) * draws(seed, p)
     logs = np.concatenate([np.zeros((p.paths, 1)), np.cumsum(increments, axis=1)], axis=1)
     prices = p.spot * np.exp(logs)
-    discount = np.exp(-p.rate * p.maturity)
+    discount = np.exp(-p.rate * (p.maturity - elapsed))
     sign = 1 if p.option == "call" else -1
 
     def pay(price: Floats, strike: Any = p.strike or 0.0) -> Floats:
