@@ -12,7 +12,7 @@ from warpdesk_server.kernels.operation import Cost, Example, Output
 from warpdesk_server.kernels.task import Task, TaskLimits
 
 PATHS_LIMIT = 100_000_000_000
-WORK_LIMIT = 100_000_000_000_000  # path steps
+WORK_LIMIT = 100_400_000_000_000  # path steps (spec.work): 10^11 paths of an average over 1,000 dates
 STEP_WORK = 1 << 28  # path steps in a step of the task, about: a second of a few cores
 FEWEST = 1 << 16  # paths before which no error is believed
 
@@ -52,7 +52,7 @@ def _state_bytes(params: MonteCarloUntilParams) -> int:
 
 def _cost(params: MonteCarloUntilParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
     step = spec.OPERATION.cost(params.model_copy(update={"paths": unit(params)}), {})
-    return Cost(bytes=step.bytes + 3 * _state_bytes(params), work=float(params.paths) * params.steps)
+    return Cost(bytes=step.bytes + 3 * _state_bytes(params), work=float(spec.work(params)), step=step.step)
 
 
 def _limits(params: MonteCarloUntilParams, _inputs: Mapping[str, ArrayInfo]) -> TaskLimits:

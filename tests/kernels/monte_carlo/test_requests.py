@@ -78,7 +78,8 @@ def test_too_much_work_is_refused_with_the_numbers() -> None:
     ((pointer, detail),) = refused(paths=100_000_000, steps=501)
     assert pointer == "/params/paths"
     assert detail == (
-        "100,000,000 paths of 501 steps are 50,100,000,000 path steps; at most 50,000,000,000 are allowed"
+        "100,000,000 paths of 501 steps take as long as 50,500,000,000 path steps of an average; at most "
+        "50,400,000,000 are allowed"
     )
     assert accepted(paths=100_000_000, steps=500).paths == 100_000_000
 
@@ -170,5 +171,17 @@ def test_memory_grows_by_the_sums_of_each_256_paths_and_stays_small() -> None:
     assert OPERATION.cost(accepted(paths=100_000_000), {}).bytes < 32 * 1024 * 1024
 
 
-def test_work_is_counted_in_path_steps() -> None:
-    assert OPERATION.cost(accepted(paths=1000, steps=12), {}).work == 12_000
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ({}, 12 + 4),
+        ({"payoff": "european"}, 6 + 4),
+        ({"payoff": "lookback_fixed"}, 15 + 4),
+        ({"payoff": "lookback_fixed", "monitoring": "discrete"}, 9 + 4),
+        ({"greeks": True}, 12 + 18),
+        ({"sampling": "sobol", "paths": 4_096}, 54 + 4),
+    ],
+)
+def test_work_is_counted_in_path_steps_of_an_average(given: dict[str, Any], steps: int) -> None:
+    params = accepted(**{"paths": 1_000, "steps": 12, **given})
+    assert OPERATION.cost(params, {}).work == params.paths * steps
