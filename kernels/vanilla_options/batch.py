@@ -6,15 +6,16 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.batching import Answer, Joint
+from warpdesk_server.kernels.vanilla_options.spec import shape_of
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
-    """The one call that computes an operation on options for a batch of jobs with arrays of equal shape.
+    """The one call that computes an operation on options for a batch of jobs with arrays of equal shapes.
 
     Jobs without arrays are one and the same.
     """
-    inputs = {name: np.stack([job[name].reshape(-1) for job in jobs]) for name in jobs[0]}
-    shape = next((array.shape for array in jobs[0].values()), (1,))
+    shape = shape_of(jobs[0])
+    inputs = {name: np.stack([np.broadcast_to(job[name], shape).reshape(-1) for job in jobs]) for name in jobs[0]}
 
     def parts(outputs: Answer) -> list[dict[str, Any]]:
         values = {name: output for name, output in outputs.items() if not isinstance(output, np.ndarray)}

@@ -23,11 +23,11 @@ class Contracts:
     """
 
     def __init__(self, params: Any, inputs: Mapping[str, Array]) -> None:
-        names = quantities(params)
         self.shape = shape_of(inputs)
         self.size = int(np.prod(self.shape))
-        self.numbers = {name: _flat(inputs.get(name, getattr(params, name)), np.float64) for name in names}
-        self.numbers["is_call"] = _flat(inputs.get("is_call", params.option == "call"), np.uint8)
+        given = {name: np.broadcast_to(array, self.shape) for name, array in inputs.items()}
+        self.numbers = {name: _flat(given.get(name, getattr(params, name)), np.float64) for name in quantities(params)}
+        self.numbers["is_call"] = _flat(given.get("is_call", params.option == "call"), np.uint8)
         self.each = {name: name in inputs for name in self.numbers}  # whether each option has its own
         self.order = list(self.numbers)
         if params.model == "black76":

@@ -143,8 +143,11 @@ def quantities(params: _Contract) -> tuple[str, ...]:
 
 
 def shape_of(inputs: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape of an answer: that of the options' arrays, or (1) where all is one number."""
-    return next((info.shape for info in inputs.values()), (1,))
+    """The shape of an answer: that of the options' arrays, broadcast as NumPy does, or (1) where all is one number."""
+    shapes = [tuple(info.shape) for info in inputs.values()]
+    rank = max(map(len, shapes), default=0)
+    filled = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(max(sizes) for sizes in zip(*filled, strict=True)) or (1,)
 
 
 def arrays_of(operation: Operation) -> list[str]:
@@ -153,7 +156,7 @@ def arrays_of(operation: Operation) -> list[str]:
 
 
 def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
-    problems = [*_absent_or_double(params, inputs), *_unequal(inputs), *_out_of_range(params)]
+    problems = [*_absent_or_double(params, inputs), *_unlike(inputs), *_out_of_range(params)]
     if problems:
         raise InvalidRequest(*problems)
 
@@ -176,14 +179,15 @@ def _absent_or_double(params: Any, inputs: Mapping[str, ArrayInfo]) -> Iterator[
         yield Problem("/params/option", "option is needed: call or put, or an array is_call in inputs")
 
 
-def _unequal(inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
+def _unlike(inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
+    shape = shape_of(inputs)
     for name, info in inputs.items():
-        first = next(iter(inputs))
-        if info.shape != inputs[first].shape:
+        whole = shape[len(shape) - len(info.shape) :]
+        if any(size not in (1, most) for size, most in zip(info.shape, whole, strict=True)):
             yield Problem(
                 f"/inputs/{name}",
-                f"shape {list(info.shape)}, and {first} has {list(inputs[first].shape)}: arrays have one shape; what "
-                "is the same for all options is a number in params",
+                f"shape {list(info.shape)}, and the options have {list(shape)}: each axis of an array has the length "
+                "of the options or 1, as NumPy broadcasts; what is the same for all options is a number in params",
             )
 
 
@@ -221,7 +225,9 @@ def cost(outputs: int, seconds: float) -> Any:
 
     def count(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
         size = prod(shape_of(inputs))
-        return Cost(sum(info.nbytes for info in inputs.values()) + outputs * size, float(size), step=seconds)
+        copied = sum(info.nbytes // info.size * size for info in inputs.values() if info.size < size)  # broadcast
+        given = sum(info.nbytes for info in inputs.values())
+        return Cost(given + copied + outputs * size, float(size), step=seconds)
 
     return count
 
@@ -244,10 +250,10 @@ def _check_american(params: American, inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def _sharding(params: American, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
-    """The sharding of American options: one by one."""
-    if not inputs:
-        return None
+    """The sharding of American options: one by one, where each has its own numbers in every array."""
     shape = shape_of(inputs)
+    if not inputs or any(info.shape != shape for info in inputs.values()):
+        return None
     return Sharding(
         prod(shape),
         lambda _: params,
@@ -261,7 +267,7 @@ def _sharding(params: American, inputs: Mapping[str, ArrayInfo]) -> Sharding | N
 
 
 def _input(name: str, doc: str) -> Input:
-    doc = f"{doc}; an array of any shape, which all arrays have, or one number; NaN where unknown"
+    doc = f"{doc}; an array, or one number for all; arrays are broadcast as NumPy does; NaN where unknown"
     return Input(name, doc, ("float64",), tuple(range(1, 9)), required=False, nan=True)
 
 
@@ -279,13 +285,13 @@ _VOLATILITY = _input(
 _PRICE = _input("price", "price of the option today")
 _IS_CALL = Input(
     "is_call",
-    "1 for a call, 0 for a put, of the shape of the other arrays; not beside option",
+    "1 for a call, 0 for a put, broadcast with the other arrays; not beside option",
     ("uint8",),
     tuple(range(1, 9)),
     required=False,
 )
 
-_SHAPE = "of the shape of the arrays, or (1)"
+_SHAPE = "of the shape that the arrays have together, or (1)"
 _SHOWN = Example(
     {"option": "call", "spot": 100.0, "rate": 0.05, "dividend": 0.02, "maturity": 0.5},
     {
@@ -297,12 +303,6 @@ _BACHELIER = Example(
     {"model": "bachelier", "option": "put", "forward": 0.02, "rate": 0.01, "volatility": 0.008, "maturity": 2.0},
     {"strike": {"data": [-0.01, 0.02, 0.03], "dtype": "float64"}},
 )
-
-BLACK_SCHOLES = Operation(
-    name="black_scholes",
-    summary="Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier.",
-    package="warpdesk_server.kernels.vanilla_options",
-    params=BlackScholes,
 _NORMAL_QUOTES = Example(
     {"model": "bachelier", "option": "put", "forward": 0.02, "rate": 0.01, "maturity": 2.0},
     {
@@ -310,6 +310,12 @@ _NORMAL_QUOTES = Example(
         "price": {"data": [0.0000093, 0.0044238, 0.0111], "dtype": "float64"},
     },
 )
+
+BLACK_SCHOLES = Operation(
+    name="black_scholes",
+    summary="Prices and Greeks of European options by Black-Scholes-Merton, Black 76 or Bachelier.",
+    package="warpdesk_server.kernels.vanilla_options",
+    params=BlackScholes,
     inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),
     outputs=(
         Output("price", f"value today; {_SHAPE}, as all outputs; NaN where an input is NaN or out of range"),
@@ -358,13 +364,13 @@ IMPLIED_VOLATILITY = Operation(
     grid=grid(9),
     check=_check,
     batching=Batching(steps=5e4),
+    variants=(_NORMAL_QUOTES,),
     compile_seconds=5.0,
 )
 
 AMERICAN_OPTION = Operation(
     name="american_option",
     summary="Prices, Greeks and critical prices of American options by Black-Scholes-Merton or Black 76.",
-    variants=(_NORMAL_QUOTES,),
     package="warpdesk_server.kernels.vanilla_options",
     params=American,
     inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),

@@ -107,6 +107,7 @@ def early_book(count: int) -> Arrays:
 _FORWARD = {"option": "call", "forward": 100.0, "rate": 0.03, "volatility": 0.2, "maturity": 0.7}
 
 _QUOTED = {name: number for name, number in _ONE.items() if name != "volatility"}
+_SURFACE = {name: number for name, number in _ONE.items() if name != "maturity"}
 
 CASES: tuple[Case, ...] = (
     *(
@@ -135,4 +136,7 @@ CASES: tuple[Case, ...] = (
     _case("american_option", {**_ONE, "accuracy": "high", "per": "market"}, lambda: strikes(3), "high-3"),
     _case("american_option", {**_ONE, "strike": 90.0}, dict, "one"),
     _case("black_scholes", {}, lambda: {name: a.reshape(5, 7, 3) for name, a in book(105).items()}, "5x7x3"),
+    _case(
+        "black_scholes", _SURFACE, lambda: {"strike": strikes(9)["strike"], "maturity": np.array([[0.1], [1.0]])}, "2x9"
+    ),
 )

@@ -228,6 +228,26 @@ def test_the_answer_has_the_shape_of_the_arrays() -> None:
     assert black_scholes(option="put", **MARKET)["price"].shape == (1,)
 
 
+def test_arrays_are_broadcast_as_numpy_does() -> None:
+    whole = {name: array.reshape(4, 5) for name, array in book(20).items()}
+    whole["strike"][:] = whole["strike"][:1]
+    whole["maturity"][:] = whole["maturity"][:, :1]
+    whole["is_call"][:] = 1
+    narrow = whole | {"strike": whole["strike"][0], "maturity": whole["maturity"][:, :1]}
+    narrow["is_call"] = whole["is_call"][:1, :1]
+    expected = black_scholes(**whole)
+    for name, array in black_scholes(**narrow).items():
+        assert (array.shape, array.tobytes()) == ((4, 5), expected[name].tobytes())
+    operation = OPERATIONS["black_scholes"]
+    params = operation.params.model_validate({})
+    joint = operation.join(params, [narrow | {"strike": narrow["strike"] + 1}, narrow])
+    assert joint is not None
+    other, same = joint.parts(operation.implementation("cpu")(joint.params, **joint.inputs))
+    assert same["price"].tobytes() == expected["price"].tobytes() != other["price"].tobytes()
+    infos = {name: ArrayInfo(array.dtype.name, array.shape) for name, array in narrow.items()}
+    assert operation.cost(params, infos).bytes == 20 * (6 * 8 + 1 + 48) + (5 + 4) * 8 + 1
+
+
 GIVEN = {"strike": ArrayInfo("float64", (3,))}
 OTHERS = {"option": "call", **{name: number for name, number in MARKET.items() if name != "strike"}}
 
@@ -244,9 +264,9 @@ OTHERS = {"option": "call", **{name: number for name, number in MARKET.items() i
         ({}, {"is_call": ArrayInfo("uint8", (3,))}, "/params/option", "option is call and is_call says it of each"),
         (
             {"spot": None},
-            {"spot": ArrayInfo("float64", (3, 1))},
+            {"spot": ArrayInfo("float64", (5, 2))},
             "/inputs/spot",
-            "shape [3, 1], and strike has [3]: arrays have one shape",
+            "shape [5, 2], and the options have [5, 3]: each axis of an array has the length of the options or 1",
         ),
         ({}, {"strike": ArrayInfo("float32", (3,))}, "/inputs/strike", "dtype float32 is not one of float64"),
         ({}, {"strike": ArrayInfo("float64", (0,))}, "/inputs/strike", "the array is empty"),
