@@ -16,6 +16,7 @@ from warpdesk_server.kernels.basket_options.spec import BLOCK, SUMS, BasketOptio
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.device.reduce import sums_of_runs
 from warpdesk_server.kernels.monte_carlo.plan import key
+from warpdesk_server.kernels.sharding import Shard
 
 Array = NDArray[Any]
 
@@ -41,8 +42,15 @@ def basket_option(
             policy = fit(job, _PolicyPaths(job, tables, params.fit_paths, seed).walk)
     coefficients = policy.coefficients if policy else np.zeros((job.dates + 1, job.functions))
     with progress.stage(share_of_fit, 1.0):
-        sums, counts = _value(job, tables, params.paths, coefficients, seed)
-    return estimate(params, job, tables, sums, counts, policy)
+        sums, counts = _value(job, tables, 0, params.paths, coefficients, seed)
+    return estimate(params, job, sums, counts, policy)
+
+
+def shard_sums(params: BasketOption, shard: Shard, *, seed: int, **inputs: Array) -> dict[str, Array]:
+    """The sums of one shard of a European option (spec.sharding), its counts, and the option's terms for each unit."""
+    job, tables = plan(params, **inputs)
+    sums, counts = _value(job, tables, *spec.span(params, shard), np.zeros((2, job.functions)), seed)
+    return {"sums": sums, "counts": counts, "terms": np.tile(np.array(job, np.float64), (len(sums), 1))}
 
 
 class _PolicyPaths:
@@ -64,15 +72,15 @@ class _PolicyPaths:
         return (sums if step.end < 0 else self._moments), counts
 
 
-def _value(job: Terms, tables: Tables, paths: int, coefficients: Array, seed: int) -> tuple[Array, Array]:
-    """The sums of the payments of all paths (spec.SUMS), and how many paths are exercised on each date."""
+def _value(job: Terms, tables: Tables, first: int, end: int, coefficients: Array, seed: int) -> tuple[Array, Array]:
+    """The sums of the payments of paths in chunks (spec.SUMS), and how many paths are exercised on each date."""
     sums, counts = [], np.zeros(job.dates + 1, np.int64)
-    for first in range(0, paths, spec.CHUNK):
-        end = min(first + spec.CHUNK, paths)
-        part = np.empty((-(-(end - first) // BLOCK), SUMS))
-        with progress.stage(first / paths, end / paths):
+    for start in range(first, end, spec.CHUNK):
+        stop = min(start + spec.CHUNK, end)
+        part = np.empty((-(-(stop - start) // BLOCK), SUMS))
+        with progress.stage((start - first) / (end - first), (stop - first) / (end - first)):
             steps = (job.dates, -1, 0)
-            _walk(job, tables, (first, end), steps, coefficients, None, np.empty((1, 1)), part, counts, seed)
+            _walk(job, tables, (start, stop), steps, coefficients, None, np.empty((1, 1)), part, counts, seed)
         sums.append(sums_of_runs(part, len(part)))
     return np.concatenate(sums), counts
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.basket_options.plan import Tables, Terms, payment_today
+from warpdesk_server.kernels.basket_options.plan import Terms
 from warpdesk_server.kernels.basket_options.policy import Policy
 from warpdesk_server.kernels.basket_options.spec import BasketOption
 from warpdesk_server.kernels.device.reduce import pairwise_sum
@@ -23,8 +23,13 @@ BASIS = {
 SURE = 4.0  # standard errors beyond which a difference of two prices is no chance
 
 
+def merged(params: BasketOption, sums: Array, counts: Array, terms: Array) -> dict[str, Any]:
+    """The outputs of a European option from the arrays of its shards; `terms` has its plan.Terms in each row."""
+    return estimate(params, Terms(*terms[0].tolist()), sums, counts)
+
+
 def estimate(
-    params: BasketOption, job: Terms, tables: Tables, sums: Array, counts: Array, policy: Policy | None
+    params: BasketOption, job: Terms, sums: Array, counts: Array, policy: Policy | None = None
 ) -> dict[str, Any]:
     """The outputs of basket_option from the sums of chunks (spec.SUMS), the counts of dates and the policy."""
     n = float(params.paths)
@@ -36,22 +41,21 @@ def estimate(
         price, variance, control = controlled(Sums(n, x, xx, y, yy, xy), average, scale=job.scale, noise=NOISE)
     total, squares = x - job.weight * y, xx - 2.0 * job.weight * xy + job.weight * yy
     deciding = reliability.deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
-    warnings = _warnings(params, job, tables, variance, int(paid), deciding)
+    warnings = _warnings(params, job, variance, int(paid), deciding)
     price, error = price * job.scale, sqrt(variance / n) * job.scale
     american = None
     if policy is not None:
-        american, fitted = _american(params, job, tables, counts, policy, price, error)
+        american, fitted = _american(params, job, counts, policy, price, error)
         warnings += fitted
         if american["exercise_today"]:
-            today = american["payment_today"]
-            if today > price + SURE * error:
+            if job.today > price + SURE * error:
                 error = 0.0
             else:
                 warnings.append(
-                    f"Exercise today pays {today:.6g}, and waiting is worth {price:.6g} with a standard error of "
+                    f"Exercise today pays {job.today:.6g}, and waiting is worth {price:.6g} with a standard error of "
                     f"{error:.3g}: which is better is not sure"
                 )
-            price = today
+            price = job.today
     reach = normal_quantile(0.5 + 0.5 * params.confidence) * error
     return {
         "price": price,
@@ -68,21 +72,20 @@ def estimate(
 
 
 def _american(
-    params: BasketOption, job: Terms, tables: Tables, counts: Array, policy: Policy, price: float, error: float
+    params: BasketOption, job: Terms, counts: Array, policy: Policy, price: float, error: float
 ) -> tuple[dict[str, Any], list[str]]:
     """What is told of early exercise, and the warning of a policy that fits its own paths better than others."""
     n = float(params.fit_paths)
     x, _, xx = (float(value) for value in pairwise_sum(policy.sums)[:3])
     fitted, fitted_error = x / n * job.scale, sqrt(variance_of(x, xx, n) / n) * job.scale
-    today = payment_today(job, tables)
     h = params.maturity / job.dates
     facts = {
         "policy_paths": params.fit_paths,
         "basis": BASIS[job.functions],
         "in_sample_price": fitted,
         "in_sample_standard_error": fitted_error,
-        "payment_today": today,
-        "exercise_today": today > 0.0 and today >= price,
+        "payment_today": job.today,
+        "exercise_today": job.today > 0.0 and job.today >= price,
         "probability": int(counts[1:].sum()) / params.paths,
         "dates": [
             {
@@ -102,12 +105,10 @@ def _american(
     ]
 
 
-def _warnings(
-    params: BasketOption, job: Terms, tables: Tables, variance: float, paying: int, deciding: int
-) -> list[str]:
+def _warnings(params: BasketOption, job: Terms, variance: float, paying: int, deciding: int) -> list[str]:
     """The warnings of monte_carlo, by the asset whose price spreads most."""
     if job.spread == 0.0 or (variance == 0.0 and job.controlled and job.assets == 1):
         return []  # every path is the same, or the control is the option itself
-    bounded = params.option == "put" and min(tables.bases) >= 0.0
+    bounded = params.option == "put" and not job.negative
     needed = 0.0 if bounded else reliability.paths_of_a_lognormal(job.spread)
     return reliability.warnings_of(params.option, params.paths, variance, paying, deciding, job.spread, needed)

@@ -17,6 +17,7 @@ from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.monte_carlo.plan import key
+from warpdesk_server.kernels.sharding import Shard
 
 Array = NDArray[Any]
 
@@ -49,17 +50,35 @@ def basket_option(
         chunks.run(device, spec.policy_grid(params, inputs), fitted)
     policy = policies[0] if policies else None
     coefficients = policy.coefficients if policy else np.zeros((job.dates + 1, job.functions))
-    grid = spec.grid(params, inputs)
+    sums, counts = _value(params, job, tables, 0, params.paths, coefficients, seed, device)
+    return estimate(params, job, sums, counts, policy)
+
+
+def shard_sums(params: BasketOption, shard: Shard, *, seed: int, device: Device, **inputs: Array) -> dict[str, Array]:
+    """The arrays of one shard of a European option, with the same bytes as cpu.shard_sums."""
+    job, tables = plan(params, **inputs)
+    coefficients = np.zeros((2, job.functions))
+    sums, counts = _value(params, job, tables, *spec.span(params, shard), coefficients, seed, device)
+    return {"sums": sums, "counts": counts, "terms": np.tile(np.array(job, np.float64), (len(sums), 1))}
+
+
+def _value(
+    params: BasketOption, job: Terms, tables: Tables, first: int, end: int, coefficients: Array, seed: int,
+    device: Device,
+) -> tuple[Array, Array]:  # fmt: skip
+    """The sums of the payments of paths in chunks (spec.SUMS), and how many paths are exercised on each date."""
+    inputs = {"spot": ArrayInfo("float64", (job.assets,))}
+    grid = spec.grid(params.model_copy(update={"paths": end - first}), inputs)
     sums, counts = np.empty((grid.chunks, SUMS)), np.zeros(job.dates + 1, np.int64)
 
-    def work(first: int, end: int) -> None:
-        paths = _Paths(device, job, tables, first * spec.CHUNK, min(end * spec.CHUNK, params.paths), seed)
-        summed, counted = paths.walk(Walk(job.dates, -1), coefficients)
-        sums[first:end] = sums_of_runs(summed, spec.CHUNK // BLOCK)
+    def work(begin: int, stop: int) -> None:
+        ends = first + begin * spec.CHUNK, min(first + stop * spec.CHUNK, end)
+        summed, counted = _Paths(device, job, tables, *ends, seed).walk(Walk(job.dates, -1), coefficients)
+        sums[begin:stop] = sums_of_runs(summed, spec.CHUNK // BLOCK)
         np.add(counts, counted, out=counts)  # last, when nothing can fail any more, so that chunks are counted once
 
     chunks.run(device, grid, work)
-    return estimate(params, job, tables, sums, counts, policy)
+    return sums, counts
 
 
 class _Paths:

@@ -49,6 +49,8 @@ class Terms(NamedTuple):
     controlled: int
     scale: float
     spread: float  # the greatest standard deviation of a log price until expiry
+    negative: int  # 1 where some weight is below 0
+    today: float  # what exercise today pays, in currency
 
 
 class Tables(NamedTuple):
@@ -67,9 +69,9 @@ def plan(
     params: BasketOption,
     spot: Array,
     volatility: Array,
-    correlation: Array | None,
-    dividend: Array | None,
-    weights: Array | None,
+    correlation: Array | None = None,
+    dividend: Array | None = None,
+    weights: Array | None = None,
 ) -> tuple[Terms, Tables]:
     """The scalars and tables of a simulation from its parameters and inputs. Raises InvalidRequest for bad numbers."""
     assets, dates = len(spot), params.dates
@@ -106,7 +108,10 @@ def plan(
         controlled=0,
         scale=scale,
         spread=max(volatilities) * sqrt(params.maturity),
+        negative=int(min(factors) < 0.0),
+        today=0.0,
     )
+    job = job._replace(today=_payment_today(job, bases))
     k = np.arange(dates + 1.0)
     shrinks = k / (k + 1.0)
     spreads = np.sqrt(shrinks)
@@ -163,9 +168,8 @@ def cholesky(correlation: Array) -> list[list[float]]:
     return root
 
 
-def payment_today(job: Terms, tables: Tables) -> float:
-    """What exercise today pays, in currency."""
-    values = [float(base) for base in tables.bases]
+def _payment_today(job: Terms, bases: Array) -> float:
+    values = [float(base) for base in bases]
     value = fsum(values) if job.kind == WEIGHTED_SUM else max(values) if job.kind == BEST_OF else min(values)
     return max(job.sign * (value - job.strike), 0.0) * job.scale
 

@@ -1,6 +1,7 @@
 """The specification of basket_option: European and American options on several assets, priced by simulated prices."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,6 +13,7 @@ from warpdesk_server.kernels.monte_carlo.spec import DRIFT_LIMIT
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, refuse
+from warpdesk_server.kernels.sharding import Division, Shard, Sharding
 
 MOST_ASSETS = 32
 MOST_DATES = 1_000
@@ -26,6 +28,7 @@ CHUNK = 1 << 18
 # expectation, both as of today. Then 1 if the payment is positive, 1 if the control's is, and the cube of
 # x - weight y, for the skewness.
 SUMS = 8
+TERMS = 16  # fields of plan.Terms
 
 Positive = Annotated[float, Field(gt=0, ge=1e-9, le=1e12)]
 
@@ -189,6 +192,38 @@ def policy_grid(params: BasketOption, inputs: Mapping[str, ArrayInfo]) -> Grid:
     return Grid(1, policy_bytes(params, assets), fixed=_tables(params, assets))
 
 
+def span(params: BasketOption, shard: Shard) -> tuple[int, int]:
+    """The paths of a shard of European options: the first, and the end."""
+    return shard.first * CHUNK, min(shard.end * CHUNK, params.paths)
+
+
+def _like(params: BasketOption, shard: Shard) -> BasketOption:
+    first, end = span(params, shard)
+    return params.model_copy(update={"paths": end - first})
+
+
+def _sharding(params: BasketOption, _inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
+    """The sharding of European options: units are chunks. None for American ones, whose policy needs all of its paths.
+
+    What is merged are the sums of each unit (SUMS), and the counts of paths that pay; `terms` are those of the plan,
+    which is made of the inputs, the same for each unit.
+    """
+    if params.is_american:
+        return None
+    units = -(-params.paths // CHUNK)
+    return Sharding(
+        units,
+        partial(_like, params),
+        joined={
+            "sums": Division(ArrayInfo("float64", (units, SUMS))),
+            "terms": Division(ArrayInfo("float64", (units, TERMS))),
+        },
+        added={"counts": ArrayInfo("int64", (2,))},
+        partials="shard_sums",
+        outputs="estimate.merged",
+    )
+
+
 def _tables(params: BasketOption, assets: int) -> int:
     """The bytes of a job's tables, coefficients and counts on a device, and of two arrays that are not used."""
     count = functions(assets, params.is_american)
@@ -285,6 +320,7 @@ OPERATION = Operation(
     grid=grid,
     # Each job has its own seed, and its paths fill a device. Jobs run one by one, so the bytes of one count at a time.
     batching=Batching(steps=1e6, alike=False, bytes=512 << 20),
+    sharding=_sharding,
     randomness="seed",
     # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
     variants=(

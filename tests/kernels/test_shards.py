@@ -39,6 +39,7 @@ TYPICAL = [name for name in SPLIT if name in SHARDED]
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "monte_carlo.spec.CHUNK": ("monte_carlo", (256, 512, 1024, 1 << 20)),
     "monte_carlo.spec.UNITS": ("monte_carlo", (3, 256)),
+    "basket_options.spec.CHUNK": ("basket_options", (256, 512)),
     "matmul.spec._TILE": ("matmul", (1, 7, 32, 128)),
     "matmul.spec.PANEL_BYTES": ("matmul", (3_000, 1 << 26)),
     "indicators.spec.CHUNK_BARS": ("indicators", (1, 1_000, 1 << 22)),
@@ -405,16 +406,17 @@ def test_shards_of_the_width_auto_take_little_more_than_the_job(name: str) -> No
     example = {
         "monte_carlo": {**operation.example.params, "paths": 3_000_000},
         "matmul": {"algorithm": "kernel"},
+        "basket_option": {**OPERATIONS["basket_option"].variants[0].params, "paths": 50_000_000},
         "rolling_quantile": {**operation.example.params, "period": 10_000},
     }.get(name, operation.example.params)
     params = operation.params.model_validate(example, strict=False)
-    shape = (20_000, 20_000)
+    shape = (20_000, 20_000) if name != "basket_option" else (5,)
     inputs = {given.name: ArrayInfo("float32", shape) for given in operation.inputs if given.required}
     inputs = inputs or ({} if name == "monte_carlo" else {"close": ArrayInfo("float32", shape)})
     sharding = operation.shards(params, inputs)
     assert sharding is not None
     count = operation.width(params, inputs, 12)
-    assert count > 1 or name not in ("monte_carlo", "matmul", "rolling_quantile")
+    assert count > 1 or name not in ("monte_carlo", "basket_option", "matmul", "rolling_quantile")
     whole = operation.cost(params, inputs).core_seconds
     each = [operation.shard_cost(sharding, inputs, shard).core_seconds for shard in sharding.cut(count)]
     if count > 1:

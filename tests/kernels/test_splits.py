@@ -102,7 +102,7 @@ def _monte_carlo(random: Random) -> dict[str, Any]:
 def _basket_option(random: Random) -> dict[str, Any]:
     market = {"option": "call", "strike": 100.0, "rate": 0.05, "maturity": 0.75}
     given = {"payoff": str(random.choice(["weighted_sum", "best_of"])), **market, **basket(int(random.integers(1, 4)))}
-    if random.random() < 0.7:
+    if random.random() < 0.5:
         given |= {"exercise": "american", "steps": 3, "policy_paths": int(random.integers(100, 600))}
     return {**given, "paths": int(random.integers(700, 2_000)), "seed": int(random.integers(1 << 60))}
 
