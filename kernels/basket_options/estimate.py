@@ -11,7 +11,7 @@ from warpdesk_server.kernels.basket_options.spec import BasketOption
 from warpdesk_server.kernels.device.reduce import pairwise_sum
 from warpdesk_server.kernels.monte_carlo import reliability
 from warpdesk_server.kernels.monte_carlo.closed_form import normal_quantile
-from warpdesk_server.kernels.monte_carlo.control_variate import NOISE, Control, Sums, controlled, variance_of
+from warpdesk_server.kernels.monte_carlo.control_variate import Control, Sums, controlled, variance_of
 
 Array = NDArray[Any]
 
@@ -38,7 +38,7 @@ def estimate(
     price, control = x / n, None
     if job.controlled:
         average = Control("geometric_average", job.control, n * job.control_pays, int(control_paid))
-        price, variance, control = controlled(Sums(n, x, xx, y, yy, xy), average, scale=job.scale, noise=NOISE)
+        price, variance, control = controlled(Sums(n, x, xx, y, yy, xy), average, scale=job.scale)
     total, squares = x - job.weight * y, xx - 2.0 * job.weight * xy + job.weight * yy
     deciding = reliability.deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
     warnings = _warnings(params, job, variance, int(paid), deciding)

@@ -43,13 +43,13 @@ def variance_of(total: float, squares: float, n: float) -> float:
 
 
 def controlled(
-    sums: Sums, control: Control, *, shift: float = 0.0, scale: float = 1.0, noise: float = 0.0
+    sums: Sums, control: Control, *, shift: float = 0.0, scale: float = 1.0
 ) -> tuple[float, float, dict[str, Any]]:
     """The mean payoff of an option, corrected, the variance of a path, and the output `control_variate`.
 
     y has expectation 0, so the price is mean(x) - beta mean(y): unbiased for beta = 1, or any number that does not
     depend on the paths. An estimated beta costs one degree of freedom. `shift` is what was subtracted from each payoff,
-    `scale` the currency in a unit of the sums. A variance below `noise` of the mean square is rounding.
+    `scale` the currency in a unit of the sums. A control that is the option itself leaves a variance of 0.
     """
     n, x, xx, y, yy, xy = sums
     plain, spread = variance_of(x, xx, n), variance_of(y, yy, n)
@@ -62,7 +62,7 @@ def controlled(
     else:
         beta = 1.0
         variance = max(plain - 2.0 * covariance + spread, 0.0)
-    variance = variance if variance * n > noise * xx else 0.0
+    variance = variance if variance * n > NOISE * xx else 0.0
     return (
         shift + (x / n - beta * (y / n)),
         variance,

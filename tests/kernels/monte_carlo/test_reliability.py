@@ -179,9 +179,10 @@ def test_what_is_certain_is_not_warned_of() -> None:
     for payoff, option, barrier in (("barrier_up_out", "call", 105.0), ("barrier_down_out", "put", 95.0)):
         never = monte_carlo(params(payoff, option=option, strike=barrier, barrier=barrier, paths=100), seed=1)
         assert (never["price"], never["warnings"]) == (0.0, [])
-    one = params("asian_arithmetic", steps=1, paths=1_000)
+    one = params("asian_arithmetic", steps=1, paths=1_000, strike=100.0, volatility=0.2, maturity=1.0)
     answer = monte_carlo(one, seed=1)
     assert (answer["price"], answer["warnings"]) == (pytest.approx(exact(one), rel=1e-9), [])
+    assert answer["standard_error"] == 0.0
 
 
 def test_so_few_paths_that_their_skewness_tells_nothing_are_warned_of() -> None:
