@@ -2,8 +2,9 @@
 
 Other workers claim shards of it from the same queue, each with a lease and a fence of its own. The lead claims the next
 one whenever it is free, so a job is done even if nobody helps, and a shard that takes another worker too long is
-claimed from that worker. Whatever becomes of a helper costs its shard. What the lead's own attempt comes to, a death
-included, is what the job's attempt comes to; the shards that are done by then stay.
+claimed from that worker. Whatever becomes of a helper costs its shard. A lead that takes too long for a shard loses the
+job to a worker that is free (`overtake` in Lua). What the lead's own attempt comes to, a death included, is what the
+job's attempt comes to; the shards that are done by then stay.
 """
 
 import time
@@ -12,12 +13,18 @@ from collections.abc import Sequence
 from math import fsum
 
 from warpdesk_server.workers.pipe import Answer
-from warpdesk_server.workers.queue.protocol import Failed, Provenance, Stopped, Succeeded
+from warpdesk_server.workers.queue.protocol import (
+    PATIENCE_TIMES,
+    Failed,
+    Provenance,
+    Stopped,
+    Succeeded,
+)
 
 # How often the lead asks whether the last shards are done, while others compute them: more seldom the longer it waits.
 _LOOK_SECONDS, _LOOKS = (0.001, 0.05), 10
-# How long another worker may compute a shard, by how long those took that the lead has computed.
-_PATIENCE_TIMES, _LEAST_PATIENCE, _UNKNOWN_PATIENCE = 2.0, 1.0, 30.0
+_LEAST_PATIENCE = 1.0
+_UNKNOWN_PATIENCE = 30.0  # of a lead that has computed no shard
 
 
 class Lead:
@@ -35,7 +42,7 @@ class Lead:
         """Seconds for which the lead lets another worker compute a shard."""
         if not self._took:
             return _UNKNOWN_PATIENCE
-        return max(_LEAST_PATIENCE, _PATIENCE_TIMES * max(self._took))
+        return max(_LEAST_PATIENCE, PATIENCE_TIMES * max(self._took))
 
     def wait_seconds(self) -> float:
         """Seconds until the lead asks again whether others have computed the last shards."""

@@ -7,7 +7,7 @@ lane, an owner, a worker or a job exist while they hold something.
     warpdesk:job:<id>                 hash      the job record (`workers.queue.records.JobRecord`); as long as its
                                                 result and a day more, or a week as a dead letter
     warpdesk:job:<id>:<number>        hash      the record of a shard of a job: state, attempt, claim, worker, process,
-                                                started_at, provenance; until the job has ended
+                                                started_at, provenance, age in seconds; until the job has ended
     warpdesk:job:<id>:open            zset      the numbers of shards that nobody computes, with score 1 where only the
                                                 worker that has the job may
     warpdesk:events:<id>              stream    the job's events: entry "<number>-0", field "event", an Event as JSON;
@@ -35,6 +35,8 @@ lane, an owner, a worker or a job exist while they hold something.
     warpdesk:ring:<lane>              zset      owners with ids in that lane, by the turn at which they were served last
     warpdesk:ring:shards:<lane>       zset      running jobs of that lane with shards for other workers, by the time at
                                                 which one was given away last
+    warpdesk:ring:led                 zset      jobs in shards, by the time at which their leads began with their latest
+                                                shards
     warpdesk:served                   hash      lane -> time of the last claim from it; "turn" -> number of turns so far
     warpdesk:bell:<kind>              list      one token while there may be something of that kind to claim
 

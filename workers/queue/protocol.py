@@ -46,6 +46,11 @@ def kinds_taken(takes: str, *, gpu: bool) -> list[Kind]:
 TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
+MAX_OVERTAKES = 2  # of slow leads of one job: what is slow on three workers is slow everywhere
+
+# A shard is taken from a worker after so many times what the slowest one took those who wait for it: from a helper by
+# the lead, from the lead by a helper.
+PATIENCE_TIMES = 2
 
 # Reasons of an answer that a worker without a GPU computed, although others have one. Numbers follow the first.
 SOONER_ON_CPU = "sooner on the CPU than after the GPU's queue"

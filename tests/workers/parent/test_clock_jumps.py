@@ -70,6 +70,17 @@ def test_no_lease_ends_by_a_jump(queue: JobQueue, recovery: Recovery, clock: Clo
     assert finish(queue, job, succeeded(job)) == "done"
 
 
+def test_no_lead_of_a_job_in_shards_is_slow_by_a_jump(queue: JobQueue, clock: Clock) -> None:
+    queue.enqueue(request(shards=2))
+    job = take(queue, worker="lead")
+    queue.claim_shard(Claim("lead"), job, HOUR)
+    shard = take(queue, "job_0001:1", worker="helper")
+    finish(queue, shard, succeeded(shard))
+    clock.set_ahead(HOUR)
+    assert claim(queue, "helper") == []
+    assert queue.renew([job]).lost == []
+
+
 def test_no_lease_ends_by_a_jump_in_the_middle_of_a_look(queue: JobQueue, clock: Clock) -> None:
     queue.enqueue(request())
     take(queue, process=ELSEWHERE)

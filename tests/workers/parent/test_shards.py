@@ -159,6 +159,29 @@ def test_a_slow_helper_is_overtaken(desk: Desk, place: Path) -> None:
     assert (record.attempt, record.strikes) == (1, 0)
 
 
+def test_a_slow_lead_is_overtaken(desk: Desk, place: Path) -> None:
+    """The helper that has computed all other shards computes the lead's last one too, and merges."""
+    start(desk, 2)
+    job_id = submit(desk, place, hold=range(UNITS))
+    desk.until(lambda: len(begun(place)) == 2, "nobody helped")
+    lead, _ = _workers(desk, job_id)
+    for value in range(1, UNITS):
+        (place / f"hold.{value}").unlink()
+    desk.until(lambda: len(begun(place)[0]) == 2, "the helper leaves it to the slow one")
+    assert lead is not _workers(desk, job_id)[0]
+    (slow,) = begun(place)[0] - begun(place)[1]
+    desk.until(lambda: not alive(slow), "the process that was slow goes on")
+    let_go(place)
+    record = desk.wait(job_id)
+    require_its_bytes(desk, record)
+    assert (record.attempt, record.strikes) == (2, 0)
+    twice = [value for value, pids in begun(place).items() if len(pids) > 1]
+    assert twice == [0], "what was done stays"
+    reasons = [event.reason for event in desk.queue.events(job_id) if event.event == "queued"]
+    assert reasons == [None, "its worker was slow: another one leads it"]
+    assert lead.poll() is None
+
+
 def test_a_gpu_and_a_cpu_compute_shards_of_one_job(desk: Desk, place: Path) -> None:
     pieces = {"WARPDESK_OPERATIONS": "tests.workers.operations:PIECES", "WARPDESK_TAKES": "all"}
     desk.start_worker(**pieces, WARPDESK_DEVICE="tests.workers.device:PaperDevice")

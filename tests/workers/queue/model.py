@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, JobRequest
+from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_OVERTAKES, MAX_STRIKES, JobRequest
 
 LIVE = ("queued", "running", "paused")
 FINAL = ("succeeded", "failed", "canceled", "expired")
@@ -21,9 +21,10 @@ class Shard:
     token: str = ""  # of the claim
     lapsed: bool = False
     alone: bool = False  # left to the worker that has the job
+    slow: bool = False  # its worker took, or has been taking, very long
 
     def take(self, worker: str, token: str) -> None:
-        self.state, self.worker, self.token, self.lapsed = "running", worker, token, False
+        self.state, self.worker, self.token, self.lapsed, self.slow = "running", worker, token, False, False
         self.attempt += 1
 
     def reopen(self, *, alone: bool = False) -> None:
@@ -56,12 +57,16 @@ class Job:
     commits: int = 0
     error: str = ""  # the code
     shards: dict[int, Shard] = field(default_factory=dict)  # of a wide job that was begun
-    offered: bool = False  # others may take shards
+    overtaken: int = 0
+    offered: bool = False  # to others, which take its open shards
+
+    @property
+    def has_open(self) -> bool:
+        """Whether others may take shards while it runs."""
+        return any(shard.state == "queued" and not shard.alone for shard in self.shards.values())
 
     def offer(self) -> None:
-        self.offered = self.state == "running" and any(
-            shard.state == "queued" and not shard.alone for shard in self.shards.values()
-        )
+        self.offered = self.state == "running" and self.has_open
 
     def next_shard(self, worker: str, patience: float) -> int | None:
         """That which the worker that has the job claims next."""
@@ -70,6 +75,17 @@ class Job:
             return min(queued)[1]
         running = [number for number, shard in sorted(self.shards.items()) if shard.state == "running"]
         return next((each for each in running if self.shards[each].worker == worker or patience < 0), None)
+
+    @property
+    def own_shards(self) -> list[Shard]:
+        """Those that the worker that has the job computes, where others may take the lead."""
+        if self.state != "running" or self.has_open or self.overdue or self.overtaken == MAX_OVERTAKES:
+            return []
+        shards = self.shards.values()
+        done_by_others = [shard for shard in shards if shard.state == "succeeded" and shard.worker != self.worker]
+        if not done_by_others or any(shard.slow for shard in done_by_others):
+            return []
+        return [shard for shard in shards if shard.state == "running" and shard.worker == self.worker]
 
     @property
     def id(self) -> str:
@@ -82,6 +98,10 @@ class Job:
     @property
     def claims(self) -> int:
         return self.attempt - max(self.forgiven, self.advanced)
+
+    @property
+    def tries(self) -> int:
+        return self.claims - self.overtaken
 
     @property
     def live(self) -> bool:
@@ -164,6 +184,10 @@ class Model:
             job.shards[again].reopen(alone=True)
         job.offer()
 
+    def overtake(self, job: Job) -> None:
+        job.own_shards[-1].reopen()
+        job.state, job.offered, job.overtaken = "queued", False, job.overtaken + 1
+
     def finish_shard(self, shard_id: str, how: str) -> str:
         job, shard = self.jobs[shard_id.partition(":")[0]], self.shard(shard_id)
         assert shard is not None
@@ -205,7 +229,7 @@ class Model:
             self.settle(follower, "expired" if late else state, result=None if late else result)
 
     def again(self, job: Job, error: str) -> str:
-        if job.strikes >= MAX_STRIKES or job.claims >= MAX_ATTEMPTS:
+        if job.strikes >= MAX_STRIKES or job.tries >= MAX_ATTEMPTS:
             job.error = error
             self.settle(job, "failed", dead=True)
             return "dead"
@@ -284,3 +308,4 @@ class Model:
         job.strikes = job.retries = 0
         job.apart = job.pausing = False
         job.forgiven = job.attempt
+        job.overtaken = 0

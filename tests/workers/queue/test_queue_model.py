@@ -368,11 +368,14 @@ class Service(RuleBasedStateMachine):
             assert sum(job.request.size for job in jobs) <= room
             assert not any(job.strikes or job.apart for job in jobs)
         if not jobs and not wish.only:
-            assert wish.gpus or not [
-                job.id for job in model.jobs.values() if job.offered and _kind(job.request.lane) in wish.kinds
-            ]
+            assert wish.gpus or not self.offered(wish)
+            assert not self.slow_leads(wish)
             self.nothing_is_left(wish)
         for job, got in zip(jobs, held, strict=True):
+            if job.state == "running":  # of a lead that is slow, or renewed its claims often
+                assert (bool(job.own_shards), job.worker == wish.worker, wish.only) == (True, False, "")
+                self.nothing_is_left(wish)
+                model.overtake(job)
             assert _can_run(wish, job)
             assert job.state == "queued"
             assert not job.leader
@@ -382,6 +385,25 @@ class Service(RuleBasedStateMachine):
             assert got.attached == job.attached
             assert got.checkpoint == job.checkpoint
         self.takes_up(wish.worker, held)
+
+    def offered(self, wish: Claim) -> list[str]:
+        """Jobs of which this claim may take a shard."""
+        jobs = self.model.jobs.values()
+        return [job.id for job in jobs if job.offered and _kind(job.request.lane) in wish.kinds]
+
+    def slow_leads(self, wish: Claim) -> list[str]:
+        """Jobs that this claim takes from their leads where it finds nothing else."""
+        led = {job_id.decode() for job_id in self.redis.zrange(f"{keys.RING}led", 0, -1)}
+        jobs = [job for job in self.model.jobs.values() if job.id in led and job.worker != wish.worker]
+        slow = [job for job in jobs if any(shard.slow for shard in job.own_shards[-1:])]
+        return [job.id for job in slow if _kind(job.request.lane) in wish.kinds]
+
+    def slow_down(self, job: Job) -> None:
+        """Have the lead of a job take very long for its shards."""
+        for number, shard in job.shards.items():
+            if (shard.state, shard.worker) == ("running", job.worker):
+                shard.slow = True
+                self.redis.hset(f"{job_key(job.id)}:{number}", "age", 1000)
 
     def takes_up(self, worker: str, held: Sequence[Held]) -> None:
         if worker in self.workers:  # it may have died while it waited
@@ -453,6 +475,24 @@ class Service(RuleBasedStateMachine):
                     others = [job for job in self.workers[worker] if job not in shards]
                     self.workers[worker] = [*shards, *others]
                     self.finish_as(worker, "told", [how] * len(shards), rest=False, then=False)
+
+    @precondition(lambda self: self.leads() and len(self.workers) > 1)
+    @rule(fate=FATES, pick=PICK)
+    def a_lead_is_slow(self, fate: str, pick: int) -> None:
+        """Another worker has done all that there was to do beside the lead's shard."""
+        leads = [(worker, one) for worker, one in self.leads() if self.runs(one)]
+        if not leads:
+            return
+        worker, one = leads[pick % len(leads)]
+        helper = next(name for name in sorted(self.workers) if name != worker)
+        self.lead_as(worker, one, "told", 1e6, again=None)
+        claimed = -1
+        while claimed < len(self.workers[helper]):
+            claimed = len(self.workers[helper])
+            self.claim_as(helper, "told", gpu=True)
+        self.finish_as(helper, "told", ["succeeded"], rest=True, then=False)
+        self.slow_down(self.model.jobs[one.id])
+        self.claim_as(helper, fate, gpu=True)
 
     def lead_as(self, worker: str, one: Held, fate: str, patience: float, *, again: int | None) -> None:
         job = self.model.jobs[one.id]
@@ -789,6 +829,7 @@ class Service(RuleBasedStateMachine):
         assert not list(self.redis.scan_iter("rq:wip:*"))
         assert not list(self.redis.scan_iter("warpdesk:job:*:*"))
         assert not list(self.redis.scan_iter("warpdesk:ring:shards:*"))
+        assert not self.redis.exists(f"{keys.RING}led")
 
 
 def records_are_as_the_model_says(snapshot: Snapshot, model: Model, results: dict[str, str]) -> None:
@@ -798,7 +839,7 @@ def records_are_as_the_model_says(snapshot: Snapshot, model: Model, results: dic
         assert record == (job.state, job.attempt, job.strikes, job.result)
         assert ("dead" in fields, "erased" in fields) == (job.dead, job.erased)
         assert job.strikes <= MAX_STRIKES
-        assert job.claims <= MAX_ATTEMPTS
+        assert job.tries <= MAX_ATTEMPTS
         assert (int(fields.get("step", 0)), fields.get("checkpoint", "")) == (job.step, job.checkpoint)
         if job.live:
             assert ("pausing" in fields) == job.pausing

@@ -11,7 +11,7 @@ from tests.workers.queue.snapshot import Snapshot
 from warpdesk.models import State
 from warpdesk_server.workers.queue import keys
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import Failed, Provenance
+from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, Failed, Provenance
 from warpdesk_server.workers.queue.records import Batch, Claim, Held, Stale
 
 pytestmark = pytest.mark.parametrize("redis_url", ["redis_server", "oldest_redis"], indirect=True)
@@ -219,6 +219,137 @@ def test_a_dead_letter_that_runs_again_begins_with_all_its_shards(queue: JobQueu
     assert {next_of(queue, again).id, help_out(queue).id} == {f"{JOB}:0", f"{JOB}:1"}
 
 
+# A lead that is slow.
+
+
+def delay(connection: Redis, shard: str = f"{JOB}:0", age: int = 3) -> None:
+    """As if a worker had been computing a shard for so many seconds."""
+    assert connection.hget(keys.job_key(shard), "state") == b"running"
+    connection.hset(keys.job_key(shard), "age", age)
+
+
+def test_a_worker_that_finds_nothing_else_takes_the_lead_from_one_that_is_slow(
+    queue: JobQueue, connection: Redis
+) -> None:
+    held, own = lead(queue)
+    assert done(queue, help_out(queue)) == "done"
+    for _ in range(3):  # seconds
+        assert claim(queue, "helper", waits=True) == []
+        assert queue.renew([held, own]) == ([], [])
+    overtaking = Claim("helper")
+    for _ in range(2):  # a lost reply changes nothing
+        batch = queue.claim(overtaking)
+        assert batch is not None
+        (taken,) = batch.jobs
+        assert (taken.id, taken.attempt, taken.strikes) == (JOB, 2, 0)
+    assert queue.renew([held, own, taken])[0] == [held, own]
+    assert [done(queue, own), finish(queue, held, succeeded(held))] == ["stale", "stale"]
+    with pytest.raises(Stale):
+        next_of(queue, held)
+    assert claim(queue, "lead") == [], "the shard is not given to others before its new lead has asked"
+
+    shard = next_of(queue, taken, worker="helper")
+    assert (shard.id, shard.attempt) == (f"{JOB}:0", 2)
+    assert done(queue, shard) == "done"
+    assert isinstance(queue.claim_shard(Claim("helper"), taken, FOREVER), list), "what was done stays"
+    assert finish(queue, taken, succeeded(taken)) == "done"
+    assert of_shards(connection) == []
+    assert not connection.exists(f"{keys.RING}led")
+    events = [(event.event, event.attempt, event.reason) for event in queue.events(JOB) if event.event != "progress"]
+    assert events == [
+        ("queued", 0, None),
+        ("running", 1, None),
+        ("queued", 1, "its worker was slow: another one leads it"),
+        ("running", 2, None),
+        ("succeeded", 2, None),
+    ]
+
+
+def test_a_slow_lead_does_not_count_among_the_claims_of_a_job(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request(shards=2))
+    connection.hset(keys.job_key(JOB), "attempt", MAX_ATTEMPTS - 2)
+    next_of(queue, take(queue, worker="lead"))
+    done(queue, help_out(queue))
+    delay(connection)
+    taken = take(queue, worker="helper")
+    assert finish(queue, taken, how="returned", reason="x") == "queued", "one claim is left"
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "quick",
+        "alone",
+        "own",
+        "merging",
+        "open",
+        "kind",
+        "canceled",
+        "pausing",
+        "late",
+        "company",
+        "slow",
+    ],
+)
+def test_a_lead_keeps_its_job(queue: JobQueue, connection: Redis, why: str) -> None:
+    """It has not taken long, nobody else is through with a shard, others find shards, and so on."""
+    queue.enqueue(request(shards=3 if why in ("open", "own") else 2, backend="gpu" if why == "kind" else "auto"))
+    held = take(queue, worker="lead")
+    own = next_of(queue, held)
+    wish = Claim("helper", gpu=True)
+    if why == "own":
+        done(queue, own)
+        own = next_of(queue, held)
+        assert take(queue, f"{JOB}:2", "other").id == f"{JOB}:2"
+    elif why != "alone":
+        shard = take(queue, f"{JOB}:1", "helper")
+        if why == "slow":
+            delay(connection, shard.id, 1)
+        done(queue, shard)
+    delay(connection, own.id, {"quick": 2, "slow": 4}.get(why, 3))
+    match why:
+        case "alone":
+            assert take(queue, f"{JOB}:1", "other").id == f"{JOB}:1"
+        case "merging":
+            done(queue, own)
+        case "open":
+            wish = Claim("helper", gpus=("another",))  # to which it leaves what is open
+        case "kind":
+            wish = Claim("helper", gpu=False)
+        case "canceled":
+            queue.cancel(JOB)
+        case "pausing":
+            queue.pause(JOB)
+        case "late":
+            connection.hset(keys.job_key(JOB), "deadline", 1.0)
+        case "company":
+            wish = Claim("helper", only="k", items=2, bytes=10)
+    assert queue.claim(wish) is None
+    assert (queue.renew([held])[0] == [held]) == (why == "canceled")
+
+
+def test_a_job_is_taken_from_two_leads_and_from_no_third(queue: JobQueue, connection: Redis) -> None:
+    """A shard that is slow on three workers is slow on all."""
+    held, _ = lead(queue, 3)
+    for shard in [help_out(queue, "helper"), help_out(queue, "another")]:
+        done(queue, shard)
+    for worker in ("helper", "another"):
+        delay(connection)
+        held = take(queue, worker=worker)
+        assert next_of(queue, held, worker=worker).id == f"{JOB}:0"
+    delay(connection)
+    assert claim(queue, "lead") == []
+    assert queue.renew([held])[0] == []
+
+
+def test_a_worker_without_a_gpu_takes_the_lead_from_one_whose_gpu_is_slow(queue: JobQueue, connection: Redis) -> None:
+    """It leaves jobs to GPUs as long as these are predicted to be quicker; this one was not."""
+    lead(queue)
+    done(queue, help_out(queue))
+    delay(connection)
+    assert claim(queue, "helper", gpus=("lead",)) == [JOB]
+
+
 # A Redis that is full.
 
 
@@ -226,6 +357,7 @@ def test_a_full_redis_takes_the_end_of_a_shard_and_gives_the_next(queue: JobQueu
     held, own = lead(queue, 4)
     shard = help_out(queue)
     with full(connection):
+        assert queue.renew([held, shard, own]) == ([], [])
         assert [done(queue, shard), done(queue, own)] == ["done", "done"]
         shard, own = help_out(queue), next_of(queue, held)
         assert finish(queue, shard, how="returned", reason="x") == "queued"

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from warpdesk.models import State
 from warpdesk_server.workers.queue import keys
 from warpdesk_server.workers.queue.counts import DEVICE, HOURLY
-from warpdesk_server.workers.queue.protocol import KINDS, MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES
+from warpdesk_server.workers.queue.protocol import (
+    KINDS,
+    MAX_ATTEMPTS,
+    MAX_OVERTAKES,
+    MAX_STRIKES,
+    PATIENCE_TIMES,
+    PRIORITIES,
+)
 
 Constant = str | int | tuple[str, ...] | Mapping[str, int]
 
@@ -19,6 +26,8 @@ CONSTANTS: Mapping[str, Constant] = {
     "KINDS": KINDS,
     "MAX_ATTEMPTS": MAX_ATTEMPTS,
     "MAX_STRIKES": MAX_STRIKES,
+    "PATIENCE_TIMES": PATIENCE_TIMES,
+    "MAX_OVERTAKES": MAX_OVERTAKES,
     # RQ's own clean-up, which any `rq info` triggers, fails what is past its score in its registry: never ours, whose
     # leases say who is abandoned.
     "RQ_EXECUTION_SECONDS": 30 * keys.DAY_SECONDS,

@@ -85,12 +85,11 @@ enter_queue(id, false, 0)
 -- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.
 local function hand_over()
   if redis.call('EXISTS', const.RQ_SUSPENDED) == 1 then return end
-  local kind = kind_of(lane)
   local earliest, latest, left = seconds(now() - const.HOLDS_SECONDS), seconds(now()), false
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', const.IDLE, earliest, latest)) do
     local wish, hand = cjson.decode(redis.call('HGET', const.WISHES, worker)), const.HANDED .. worker
     local spares, chooses = (wish.gpus or '') ~= '', (wish.tasks or '') ~= ''
-    if string.find(' ' .. wish.kinds .. ' ', ' ' .. kind .. ' ', 1, true) and not (spares and left) then
+    if is_of(wish.kinds, lane) and not (spares and left) then
       wish.lease, wish.no_shards = const.HANDED_LEASE_SECONDS, true
       redis.call('DEL', hand)
       local answer = claim(wish, rq_now)

@@ -6,14 +6,15 @@
 --@include records
 --@include clock
 
-local lease, after = tonumber(ARGV[1]), tonumber(ARGV[2])
-local answer = {}
+local lease, after, answer = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
 for at = 3, #ARGV, 3 do
-  local id, attempt, digest = unpack(ARGV, at, at + 2)
-  local held = runs(id, attempt, digest)
+  local id, held = ARGV[at], runs(unpack(ARGV, at, at + 2))
+  local pausing, age = get(id, 'pausing', 'age')
+  -- Of a shard: its seconds, by a clock that does not jump. A Redis that is full may refuse it.
+  if held and age then redis.pcall('HINCRBY', const.JOB .. id, 'age', 1) end
   if held and tonumber(redis.call('ZSCORE', const.LEASES, id) or 0) < now() + lease - after then
-    redis.call('ZADD', const.LEASES, 'XX', seconds(now() + lease), id)
+    redis.call('ZADD', const.LEASES, 'XX', now() + lease, id)
   end
-  table.insert(answer, held and (get(id, 'pausing') and 2 or 1) or 0)
+  table.insert(answer, held and (pausing and 2 or 1) or 0)
 end
 return answer

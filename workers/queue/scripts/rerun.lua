@@ -14,7 +14,7 @@ end
 if private == '1' and inputs ~= '[]' then return -1 end
 redis.call('ZREM', const.DEAD, id)
 redis.call('HDEL', key, 'dead', 'strikes', 'apart', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'progress',
-  'deadline', 'same', 'pausing', 'gpu_wait')
+  'deadline', 'same', 'pausing', 'gpu_wait', 'overtaken')
 -- The fence goes on rising: its claims are counted from here.
 redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2],
   'mac', ARGV[3])

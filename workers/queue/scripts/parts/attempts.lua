@@ -22,6 +22,7 @@ local function forget_shards(id)
     redis.call('ZREM', const.LEASES, id .. ':' .. number)
   end
   redis.call('DEL', const.JOB .. id .. ':open')
+  redis.call('ZREM', const.RING .. 'led', id)
   redis.call('HDEL', const.JOB .. id, 'shards', 'shards_done')
 end
 

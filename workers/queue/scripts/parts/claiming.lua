@@ -141,6 +141,15 @@ local function claim(wish, rq_now)
     if only ~= '' then break end
   end
 
+  local helped, number = nil, nil
+  if #batch == 0 and only == '' and not wish.no_shards then
+    helped, number = shard_to_help(kinds, spares)
+    if not helped then
+      local slow, of_lane, owner = overtake(worker, kinds)
+      if slow then batch[1], lane = claimable(slow, of_lane, owner), of_lane end
+    end
+  end
+
   local key, items, room = only, tonumber(wish.items), tonumber(wish.bytes)
   if #batch > 0 then
     local first = batch[1]
@@ -227,10 +236,7 @@ local function claim(wish, rq_now)
       mirror_busy(worker, ids[1])
     end
   end
-  if #batch == 0 and only == '' and not wish.no_shards then
-    local job, number = shard_to_help(kinds, spares)
-    if job then answer = claim_shard(wish, job, number) end
-  end
+  if helped then answer = claim_shard(wish, helped, number) end
   ring_for_others(kinds, unable and #answer == 2)
   if #batch == 0 and #answer == 2 then
     if redis.call('HGET', const.RQ_WORKER .. worker, 'state') == 'busy' then mirror_idle(worker) end

@@ -8,6 +8,11 @@ local function lane_of(priority, kind)
   return kind == 'any' and priority or priority .. '-' .. kind
 end
 
+-- Whether a lane is of one of these kinds.
+local function is_of(kinds, lane)
+  return string.find(' ' .. kinds .. ' ', ' ' .. kind_of(lane) .. ' ', 1, true)
+end
+
 local function is_task(lane)
   return string.match(kind_of(lane), '^task') ~= nil
 end

@@ -3,6 +3,7 @@
 --@include records
 --@include events
 --@include rq
+--@include attempts
 --@include kinds
 
 local function ring_bell(lane)
@@ -56,6 +57,17 @@ local function pause(id)
   redis.call('SADD', const.PAUSED_TASKS, id)
   if deadline then redis.call('ZADD', const.DEADLINES, deadline, id) end
   add_event(id, const.PAUSED)
+end
+
+-- The attempt that runs is over, and its job goes back to the front of the queue, unless its owner pauses it.
+local function requeue(id, delay, reason)
+  local key = const.JOB .. id
+  leave(id)
+  redis.call('HDEL', key, 'started_at', 'worker', 'gpu_wait')
+  if not redis.call('HGET', key, 'step') then redis.call('HDEL', key, 'progress') end
+  mirror_queued_again(id)
+  if redis.call('HGET', key, 'pausing') then pause(id) else enter_queue(id, true, delay, reason) end
+  return 'queued'
 end
 
 local function wake_delayed(till)

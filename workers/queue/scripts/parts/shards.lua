@@ -55,14 +55,15 @@ end
 -- Have a worker compute a shard.
 local function take_shard(job, number, worker, process, token, lease)
   local id, at = job .. ':' .. tonumber(number), now()
-  local key, on_gpu, number_of = const.JOB .. id, get(job, 'on_gpu', 'shards')
+  local key, on_gpu, number_of, lead = const.JOB .. id, get(job, 'on_gpu', 'shards', 'worker')
   redis.call('ZREM', open_key(job), number)
   local attempt = redis.call('HINCRBY', key, 'attempt', 1)
   redis.call('HSET', key, 'state', const.RUNNING, 'claim', attempt .. ' ' .. token, 'worker', worker, 'process', process,
-    'started_at', seconds(at))
+    'started_at', seconds(at), 'age', 0)
   if on_gpu then redis.call('HSET', key, 'on_gpu', tonumber(on_gpu) / tonumber(number_of)) end
   redis.call('EXPIRE', key, const.CLOSED_SECONDS)  -- as in `set_open`
   redis.call('ZADD', const.LEASES, seconds(at + tonumber(lease)), id)
+  if worker == lead then redis.call('ZADD', const.RING .. 'led', seconds(at), job) end
   offer(job)
   return id, attempt
 end
@@ -133,6 +134,47 @@ local function shard_to_help(kinds, spares)
           redis.call('ZADD', ring, seconds(now()), job)
           return job, open[1]
         end
+      end
+    end
+  end
+end
+
+-- The shard that a job's lead has been computing for much longer than any other worker did one; nil where it has none, or
+-- where no other worker is through with one. Ages are counted by RENEW: the release before does not.
+local function slow_shard(job, lead, number_of)
+  local own, waited, slowest = nil, nil, nil
+  for number = 0, number_of - 1 do
+    local id = job .. ':' .. number
+    local state, worker, age = get(id, 'state', 'worker', 'age')
+    if age and state == const.RUNNING and worker == lead then
+      own, waited = id, tonumber(age)
+    elseif age and state == const.SUCCEEDED and worker ~= lead then
+      slowest = math.max(slowest or 0, tonumber(age))
+    end
+  end
+  -- What has an age of 1 may have taken nearly two seconds.
+  if own and slowest and waited > const.PATIENCE_TIMES * (slowest + 1) then return own end
+end
+
+-- Take a job from its lead, which is slow, for a worker that finds neither a job nor a shard. Its shards stay, and it has
+-- no strike. Not for ever: what is slow everywhere is not the leads' fault.
+-- Answer: the job, which is at the front of its queue, its lane and its owner; nil if no lead is slow.
+local function overtake(worker, kinds)
+  local led = const.RING .. 'led'
+  for _, job in ipairs(redis.call('ZRANGE', led, 0, const.OWNERS - 1)) do
+    local state, lane, owner, lead, number_of, overtaken, pausing, deadline = get(job, 'state', 'lane', 'owner',
+      'worker', 'shards', 'overtaken', 'pausing', 'deadline')
+    if state ~= const.RUNNING or not number_of then
+      redis.call('ZREM', led, job)
+    elseif lead ~= worker and is_of(kinds, lane) and tonumber(overtaken or 0) < const.MAX_OVERTAKES and not pausing
+      and not (deadline and tonumber(deadline) <= now())
+      and #redis.call('ZRANGEBYSCORE', open_key(job), 0, 0) == 0 then
+      local shard = slow_shard(job, lead, number_of)
+      if shard then
+        reopen(shard)
+        redis.call('HINCRBY', const.JOB .. job, 'overtaken', 1)
+        requeue(job, 0, 'its worker was slow: another one leads it')
+        return job, lane, owner
       end
     end
   end
