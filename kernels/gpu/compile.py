@@ -173,10 +173,10 @@ def main() -> int:
     parser.add_argument("--known", type=Path, help="digests of sources that compiled without a spill")
     parser.add_argument("--save", action="store_true", help="write --known anew if everything compiles without a spill")
     chosen = parser.parse_args()
-    known = json.loads(chosen.known.read_text()) if chosen.known and chosen.known.exists() else {}
+    before = json.loads(chosen.known.read_text()) if chosen.known and chosen.known.exists() else {}
     now = digests() if chosen.known else {}
     every = [source for _, source in sources()]
-    changed = [s for s in every if not chosen.known or known.get(describe(s)) != now[describe(s)]]
+    changed = [s for s in every if not chosen.known or before.get(describe(s)) != now[describe(s)]]
     if len(changed) < len(every):
         sys.stdout.write(f"{len(every) - len(changed)} of {len(every)} sources are as they were when they compiled\n")
     try:
@@ -194,7 +194,7 @@ def main() -> int:
         )
     if spilling:
         return 1
-    if chosen.save and now != known:
+    if chosen.save and now != before:
         chosen.known.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
     return 0
 

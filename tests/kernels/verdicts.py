@@ -40,17 +40,17 @@ def keep(mode: Mode, family: str) -> None:
         return
     with FILE.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # both modes may run at once
-        known = json.load(file)
-        known.setdefault(mode, {})[family] = digest(family)
+        verdicts = json.load(file)
+        verdicts.setdefault(mode, {})[family] = digest(family)
         file.seek(0)
         file.truncate()
-        json.dump(known, file, indent=1, sort_keys=True)
+        json.dump(verdicts, file, indent=1, sort_keys=True)
         file.write("\n")
 
 
 def _read() -> dict[str, dict[str, str]]:
-    known: dict[str, dict[str, str]] = json.loads(FILE.read_text())
-    return known
+    verdicts: dict[str, dict[str, str]] = json.loads(FILE.read_text())
+    return verdicts
 
 
 def _files(family: str) -> Iterator[Path]:
@@ -64,17 +64,17 @@ def _files(family: str) -> Iterator[Path]:
         yield Path(__file__).with_name(f"{name}.py")
 
 
-def _folders(family: str, seen: set[str]) -> set[str]:
+def _folders(family: str, found: set[str]) -> set[str]:
     """The family's folder, the common ones, and those of families that any of them imports."""
-    if family in seen or not (ROOT / "kernels" / family).is_dir():
-        return seen
-    seen.add(family)
+    if family in found or not (ROOT / "kernels" / family).is_dir():
+        return found
+    found.add(family)
     for other in _COMMON:
-        _folders(other, seen)
+        _folders(other, found)
     for file in (ROOT / "kernels" / family).rglob("*.py"):
         for other in _IMPORT.findall(file.read_text()):
-            _folders(other, seen)
-    return seen
+            _folders(other, found)
+    return found
 
 
 def _sources(folder: Path) -> Iterator[Path]:

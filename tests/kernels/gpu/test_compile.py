@@ -96,17 +96,17 @@ def test_a_sound_kernel_passes_the_gate(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_what_compiled_before_is_left_out_until_its_text_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = ["--known", str(tmp_path / "known.json")]
-    assert run(monkeypatch, CANARY, *known) == 0
-    assert run(monkeypatch, CANARY, *known, "--save") == 0
+    options = ["--known", str(tmp_path / "before.json")]
+    assert run(monkeypatch, CANARY, *options) == 0
+    assert run(monkeypatch, CANARY, *options, "--save") == 0
     assert capsys.readouterr().out.count("canary (canary.cu)") == 2
-    assert run(monkeypatch, CANARY, *known) == 0
+    assert run(monkeypatch, CANARY, *options) == 0
     assert capsys.readouterr().out == "1 of 1 sources are as they were when they compiled\n"
     (tmp_path / "canary.cu").write_text(CANARY.path.read_text() + "// another text\n")
-    assert run(monkeypatch, Source(tmp_path / "canary.cu"), *known) == 0
+    assert run(monkeypatch, Source(tmp_path / "canary.cu"), *options) == 0
     assert "canary (canary.cu)" in capsys.readouterr().out
-    assert run(monkeypatch, source(tmp_path, _SPILLS), *known, "--save") == 1
-    assert run(monkeypatch, CANARY, *known) == 0
+    assert run(monkeypatch, source(tmp_path, _SPILLS), *options, "--save") == 1
+    assert run(monkeypatch, CANARY, *options) == 0
     assert capsys.readouterr().out.endswith("1 of 1 sources are as they were when they compiled\n")
 
 
