@@ -34,14 +34,14 @@ def estimate(
     """The outputs of basket_option from the sums of chunks (spec.SUMS), the counts of dates and the policy."""
     n = float(params.paths)
     x, y, xx, xy, yy, paid, control_paid, cubes = (float(value) for value in pairwise_sum(sums))
-    variance = variance_of(x, xx, n)
+    plain = variance = variance_of(x, xx, n)
     price, control = x / n, None
     if job.controlled:
         average = Control("geometric_average", job.control, n * job.control_pays, int(control_paid))
         price, variance, control = controlled(Sums(n, x, xx, y, yy, xy), average, scale=job.scale)
     total, squares = x - job.weight * y, xx - 2.0 * job.weight * xy + job.weight * yy
     deciding = reliability.deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
-    warnings = _warnings(params, job, variance, int(paid), deciding)
+    warnings = _warnings(params, job, plain, variance, int(paid), deciding)
     price, error = price * job.scale, sqrt(variance / n) * job.scale
     american = None
     if policy is not None:
@@ -105,10 +105,10 @@ def _american(
     ]
 
 
-def _warnings(params: BasketOption, job: Terms, variance: float, paying: int, deciding: int) -> list[str]:
+def _warnings(params: BasketOption, job: Terms, plain: float, variance: float, paying: int, deciding: int) -> list[str]:
     """The warnings of monte_carlo, by the asset whose price spreads most."""
     if job.spread == 0.0 or (variance == 0.0 and job.controlled and job.assets == 1):
         return []  # every path is the same, or the control is the option itself
     bounded = params.option == "put" and not job.negative
     needed = 0.0 if bounded else reliability.paths_of_a_lognormal(job.spread)
-    return reliability.warnings_of(params.option, params.paths, variance, paying, deciding, job.spread, needed)
+    return reliability.warnings_of(params.option, params.paths, plain, variance, paying, deciding, job.spread, needed)

@@ -28,7 +28,8 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
     job = terms(params)
     n = float(params.paths >> job.mirrored)  # what is summed are the means of antithetic pairs
     x, xx, y, yy, xy, paid, control_paid, cubes, *moments = (float(value) for value in pairwise_sum(sums))
-    price, variance = job.shift + x / n, variance_of(x, xx, n)
+    price, plain = job.shift + x / n, variance_of(x, xx, n)
+    variance = plain
     control: dict[str, Any] | None = None
     if job.kind == ASIAN_ARITHMETIC and params.control_variate:
         average = Control("geometric_asian", job.control, n * job.control_pays, int(control_paid))
@@ -77,7 +78,7 @@ def estimate(params: MonteCarloParams, sums: NDArray[np.float64], counts: NDArra
         },
         "paying_paths": int(paid),
         "deciding_paths": deciding,
-        "warnings": warnings(params, variance, int(paid), deciding, knocked_at_start=bool(knocked_at_start)),
+        "warnings": warnings(params, plain, variance, int(paid), deciding, knocked_at_start=bool(knocked_at_start)),
         "steps": params.steps,
     }
 

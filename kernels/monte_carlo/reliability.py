@@ -30,9 +30,12 @@ def deciding_paths(n: float, total: float, squares: float, cubes: float) -> int:
 
 
 def warnings(
-    params: MonteCarloParams, variance: float, paying: int, deciding: int, *, knocked_at_start: bool
+    params: MonteCarloParams, plain: float, variance: float, paying: int, deciding: int, *, knocked_at_start: bool
 ) -> list[str]:
-    """The warnings of a simulated estimate: sentences that say why the price or its error cannot be trusted."""
+    """The warnings of a simulated estimate: sentences that say why the price or its error cannot be trusted.
+
+    `plain` is the variance of the payoffs, `variance` what the control leaves of it.
+    """
     knocked_out = knocked_at_start and params.payoff.endswith("_out")
     # Every path is the same, and so is the option.
     if params.volatility == 0.0 or knocked_out or _worthless(params):
@@ -40,21 +43,30 @@ def warnings(
     deviation, found = params.volatility * sqrt(params.maturity), list[str]()
     if not _is_its_control(params):
         needed = _paths_needed(params)
-        found = warnings_of(params.option, params.paths, variance, paying, deciding, deviation, needed)
+        found = warnings_of(params.option, params.paths, plain, variance, paying, deciding, deviation, needed)
     return found + _warnings_of_greeks(params, paying, deviation) if params.greeks else found
 
 
 def warnings_of(
-    option: str, paths: int, variance: float, paying: int, deciding: int, deviation: float, needed: float
+    option: str,
+    paths: int,
+    plain: float,
+    variance: float,
+    paying: int,
+    deciding: int,
+    deviation: float,
+    needed: float,
 ) -> list[str]:
     """The same of any option: of a log price with this standard deviation until expiry, whose skewness needs so many
     paths."""
-    if variance == 0.0:
+    if plain == 0.0:
         outcome = "no path paid" if paying == 0 else "every path paid the same"
         return [
             f"Of {paths:,} paths {outcome}: a standard error of 0 is no evidence here, since a payment that is "
             "rarer than one path in so many was not seen. Take more paths"
         ]
+    if variance == 0.0:  # the control has all of it, but for rounding
+        return []
     found = []
     if deciding < ENOUGH_SEEN:
         found.append(

@@ -60,7 +60,6 @@ def covariance_by(multiply: Multiply, params: Covariance, returns: Array) -> dic
         spectrum, components = decompose(found, params.components)
     smallest, condition = conditioning(spectrum)
     explained = spectrum[:, ::-1][:, : params.components].copy()
-    total = np.array([[math.fsum(np.diag(matrix))] for matrix in found])
     answer: dict[str, Array] = {
         "covariance": found,
         "correlation": correlation,
@@ -68,12 +67,23 @@ def covariance_by(multiply: Multiply, params: Covariance, returns: Array) -> dic
         "shrinkage": shrinkage,
         "eigenvalues": spectrum if params.eigenvalues else np.empty((count, 0)),
         "explained_variance": explained,
-        "explained_variance_ratio": np.where(total > 0.0, explained / np.where(total > 0.0, total, 1.0), np.nan),
+        "explained_variance_ratio": _ratios(found, explained),
         "components": components,
         "smallest_eigenvalue": smallest,
         "condition_number": condition,
     }
     return of_rank(returns.ndim, answer)
+
+
+def _ratios(matrices: Array, explained: Array) -> Array:
+    """The parts of the sum of all variances that components explain; NaN where it is 0."""
+    ratios = np.full_like(explained, np.nan)
+    for ratio, matrix, part in zip(ratios, matrices, explained, strict=True):
+        exponent = math.frexp(np.diag(matrix).max())[1]  # of huge variances the sum would overflow
+        total = math.fsum(np.ldexp(np.diag(matrix), -exponent))
+        if total > 0.0:
+            ratio[:] = np.ldexp(part, -exponent) / total
+    return ratios
 
 
 def _weights(params: Covariance, time: int) -> tuple[Array, Array, float]:

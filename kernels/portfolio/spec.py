@@ -221,7 +221,7 @@ COVARIANCE = Operation(
             "the principal components, eigenvectors of length 1 whose largest element is positive, shape "
             "(components, assets) or (batch, components, assets)",
         ),
-        *conditioning_outputs("`eigenvalues` and `components`"),
+        *conditioning_outputs("`eigenvalues` or `components`"),
     ),
     example=Example({}, {"returns": _RETURNS}),
     cost=_covariance_cost,

@@ -83,7 +83,8 @@ def cache_directory() -> Path:
 
 
 @cache
-def _compiler() -> str:
+def compiler() -> str:
+    """The path and version of the C++ compiler. Raises CompileError if there is none."""
     path = shutil.which(os.environ.get("CXX", "g++"))
     if path is None:
         raise CompileError("CUDA emulation needs a C++ compiler: apt-get install g++")
@@ -92,7 +93,7 @@ def _compiler() -> str:
 
 
 def _gxx(arguments: list[str], text: str | None = None) -> str:
-    path = _compiler().splitlines()[0]
+    path = compiler().splitlines()[0]
     done = subprocess.run([path, *arguments], input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CompileError(done.stderr)
@@ -101,7 +102,7 @@ def _gxx(arguments: list[str], text: str | None = None) -> str:
 
 def _built(name: str, suffix: str, what: tuple[object, ...], make: Any) -> Path:
     """Return the cached file for `what`, made first if need be; several processes may do so at once."""
-    digest = hashlib.sha256(repr((_compiler(), what)).encode()).hexdigest()[:24]
+    digest = hashlib.sha256(repr((compiler(), what)).encode()).hexdigest()[:24]
     path = cache_directory() / f"{name}-{digest}{suffix}"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

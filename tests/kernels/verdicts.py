@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.cudasim.build import compiler
 from tests.cudasim.sanitized import Mode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,8 +23,8 @@ _COMMON = ("device", "gpu", "cpu")  # what every family uses
 
 @cache
 def digest(family: str) -> str:
-    """A digest of all that a sanitizer's verdict on a family depends on: its code, its cases, and the emulator."""
-    found = hashlib.sha256()
+    """A digest of what a sanitizer's verdict on a family depends on: its code, its cases, the emulator, the compiler."""
+    found = hashlib.sha256(compiler().encode())
     for file in sorted(set(_files(family))):
         found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return found.hexdigest()[:32]

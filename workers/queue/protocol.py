@@ -48,7 +48,7 @@ MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
 MAX_OVERTAKES = 2  # of slow leads of one job: what is slow on three workers is slow everywhere
 
-# A shard is taken from a worker after so many times what the slowest one took those who wait for it: from a helper by
+# A shard is taken from its worker after this many times the slowest shard of the workers that wait: from a helper by
 # the lead, from the lead by a helper.
 PATIENCE_TIMES = 2
 

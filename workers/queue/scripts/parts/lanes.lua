@@ -64,7 +64,8 @@ local function requeue(id, delay, reason)
   local key = const.JOB .. id
   leave(id)
   redis.call('HDEL', key, 'started_at', 'worker', 'gpu_wait')
-  if not redis.call('HGET', key, 'step') then redis.call('HDEL', key, 'progress') end
+  local step, shards = get(id, 'step', 'shards')
+  if not step and not shards then redis.call('HDEL', key, 'progress') end
   mirror_queued_again(id)
   if redis.call('HGET', key, 'pausing') then pause(id) else enter_queue(id, true, delay, reason) end
   return 'queued'
