@@ -23,7 +23,7 @@ _COMMON = ("device", "gpu", "cpu")  # what every family uses
 
 @cache
 def digest(family: str) -> str:
-    """A digest of what a sanitizer's verdict on a family depends on: its code, its cases, the emulator, the compiler."""
+    """A digest of what a verdict on a family depends on: its code, its cases, the emulator, the compiler."""
     found = hashlib.sha256(compiler().encode())
     for file in sorted(set(_files(family))):
         found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
