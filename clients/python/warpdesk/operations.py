@@ -4268,9 +4268,9 @@ class Operations(ABC):
             explained_variance_ratio: explained_variance as a part of the sum of all variances; NaN where nothing varies
             components: the principal components, eigenvectors of length 1 whose largest element is positive, shape
                 (components, assets) or (batch, components, assets)
-            smallest_eigenvalue: of the covariance, shape (1) or (batch); NaN without `eigenvalues` and `components`
+            smallest_eigenvalue: of the covariance, shape (1) or (batch); NaN without `eigenvalues` or `components`
             condition_number: the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding;
-                shape (1) or (batch); NaN without `eigenvalues` and `components`
+                shape (1) or (batch); NaN without `eigenvalues` or `components`
         """
         fields = given(
             returns=returns,
