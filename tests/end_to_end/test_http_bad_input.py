@@ -185,7 +185,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         changed("monte_carlo", paths=10**9), "/params/paths", "paths should be at most 100000000, got 1000000000"
     ),
     "more path steps than the limit": (
-        changed("monte_carlo", paths=10**8, steps=10_000), "/params/paths", "1,000,000,000,000 path steps"
+        changed("monte_carlo", paths=10**8, steps=10_000), "/params/paths", "1,000,400,000,000 path steps"
     ),
     "a threshold nobody reaches": (changed("secure_aggregation", threshold=3), "/params", ""),
     "both secrets of one client": (

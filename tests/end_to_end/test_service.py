@@ -95,7 +95,7 @@ LONG: dict[str, Any] = {
     "strike": 100.0,
     "volatility": 0.2,
     "maturity": 1.0,
-    "steps": 250,
+    "steps": 500,
     "paths": 1_000_000,
 }
 

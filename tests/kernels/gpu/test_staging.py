@@ -4,7 +4,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -53,7 +52,7 @@ def left(machine: Machine) -> int:
 def test_lanes_share_the_processors_and_a_few_are_enough_for_each(
     monkeypatch: pytest.MonkeyPatch, processors: int, lanes: int, expected: int
 ) -> None:
-    monkeypatch.setattr(staging, "config", SimpleNamespace(NUMBA_NUM_THREADS=processors))
+    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", processors)
     assert staging.cores(lanes) == expected
 
 
