@@ -311,10 +311,16 @@ class Load:
                 look.events(job)
 
 
-def clean_run(url: str, history: History, requests: Sequence[Request], token: str = "") -> dict[str, str]:
-    """The digest of each request's answer, by one worker each, while nothing is done to the service."""
-    look = Look(url, history, "clean run", [], token)
-    submissions = [Submission(-1 - at, each.alone, key=f"clean run {at}") for at, each in enumerate(requests)]
+def clean_run(
+    url: str, history: History, requests: Sequence[Request], token: str = "", turn: int = 0
+) -> dict[str, str]:
+    """The digest of each request's answer, by one worker each, while nothing is done to the service.
+
+    `turn` tells apart the clean runs of one history.
+    """
+    look = Look(url, history, f"clean run {turn}", [], token)
+    first = -1 - turn * len(requests)
+    submissions = [Submission(first - at, each.alone, key=f"clean run {turn} {at}") for at, each in enumerate(requests)]
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(look.answer, submissions))
     look.close()

@@ -105,6 +105,7 @@ class Run:
     load: Load
     clean: dict[str, str]
     size: Size
+    of_another_release: dict[str, str] = field(default_factory=dict)  # as `clean`
     facts: dict[str, Any] = field(default_factory=dict)
 
     def work_off(self, harm: Callable[[], None] = lambda: None, every: float = 0.1) -> None:
@@ -131,7 +132,7 @@ class Run:
         assert self.load.errors == []
         self.world.until(self.world.ready, "the service did not recover")
         self.load.audit()
-        verdict = check(self.history.entries(), self.clean)
+        verdict = check(self.history.entries(), self.clean, self.of_another_release)
         tries = attempts(self.world.queue, self.load.jobs)
         self.facts = {
             "acknowledged": len(self.load.jobs),
