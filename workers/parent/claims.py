@@ -133,11 +133,8 @@ def _in_time(call: Callable[[], T]) -> T:
 def _failure(error: Exception) -> Failed:
     if isinstance(error, NoRelease):
         return Failed(code=error.code, message=str(error))
-    from warpdesk_server.privacy.database import DatabaseUnavailable, UnusableDatabase
-    from warpdesk_server.privacy.seeds import UnusableKey, WrongKey
+    from warpdesk_server.privacy.opening import LEDGER_ERRORS
 
-    # These say what an operator can do, and hold nothing private.
-    shown = isinstance(error, DatabaseUnavailable | UnusableDatabase | UnusableKey | WrongKey | OSError)
-    why = f": {error}" if shown else ""
+    why = f": {error}" if isinstance(error, (*LEDGER_ERRORS, OSError)) else ""
     log.warning("the ledger cannot be used: %s%s", type(error).__name__, why)
     return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)

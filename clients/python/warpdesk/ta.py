@@ -205,7 +205,7 @@ def _written(wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     def written(value: Any) -> Any:
         if not isinstance(value, Series):
             return value
-        if isinstance(value._written, str) or "param" in value._written:
+        if isinstance(value._written, str) or _is_parameter(value):
             return value._written
         if id(value) in names:
             return names[id(value)]
@@ -239,7 +239,11 @@ def _operation(op: str, **fields: Any) -> Series:
 
 def _is_series(value: Any) -> bool:
     """Whether an argument stands where series do, and not where a period does."""
-    return isinstance(value, Series) and "param" not in value._written
+    return isinstance(value, Series) and not _is_parameter(value)
+
+
+def _is_parameter(series: Series) -> bool:
+    return isinstance(series._written, Mapping) and "param" in series._written
 
 
 def _plain(value: Any) -> Any:
