@@ -112,8 +112,9 @@ tables: $(DEV) ## write the tables of docs/benchmarks.md from benchmarks/results
 
 # Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
 # no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.
+# JOBS=8 shares the tests among eight processes, where pytest-xdist is installed.
 test-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## the kernel tests on this machine's GPU; fails where there is none
-	@WARPDESK_REQUIRE_GPU=1 PYTHONPATH=$(SOURCES) PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(or $(PYTHON_GPU),$(BIN)/python) -m pytest tests/kernels -m gpu -W default
+	@WARPDESK_REQUIRE_GPU=1 PYTHONPATH=$(SOURCES) PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(or $(PYTHON_GPU),$(BIN)/python) -m pytest tests/kernels -m gpu -W default $(if $(JOBS),-p xdist.plugin --numprocesses=$(JOBS) --dist=worksteal)
 
 # As test-gpu; peers whose libraries are missing are left out and named.
 bench-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## what the kernels reach on this machine's GPU, within 8 minutes; fails where there is none

@@ -249,12 +249,15 @@ class CupyDevice:
         """Hold the GPU lane of this thread for the block; no other thread uses it meanwhile."""
         lane: _Lane | None = getattr(self._thread, "lane", None)
         if lane is None:
-            # Needed the first time a thread comes here: CuPy keeps the current device and stream for each thread.
+            # Needed the first time a thread comes here: CuPy keeps the current device of each thread.
             with self._faults():
                 self._cupy.cuda.Device(self.index).use()
-                self._lanes[0].stream.use()
             lane = self._thread.lane = self._lanes[0]
         with lane.lock:
+            # Each time: where another's `with` over a stream ends, CuPy's current stream is that of the `with` around
+            # it, or the default one, and not what `use` made it.
+            with self._faults():
+                lane.stream.use()
             yield lane
 
     def _finish(self, lane: "_Lane") -> None:

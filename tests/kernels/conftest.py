@@ -9,6 +9,7 @@ import importlib
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,9 +76,24 @@ def pytest_report_collectionfinish() -> list[str]:
     return [f"left out: {name} (needs {package})" for name, package in sorted(_left_out.items())]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several processes of pytest-xdist
+        session.config.workeroutput["left_out"] = _left_out
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _left_out.update(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if REQUIRED and _opened:
-        path = Path(os.environ.get("WARPDESK_TEST_RESULTS", RESULTS / "test-gpu.json"))
-        counts = {name: len(terminalreporter.stats.get(name, ())) for name in ("passed", "failed", "error", "skipped")}
-        save(path, _opened[-1], counts, time.monotonic() - _began, _left_out)
-        terminalreporter.line(f"kept in {path}")
+    if not REQUIRED:
+        return
+    try:
+        device = _opened[-1] if _opened else open_device()  # pytest-xdist's processes opened it, not this one
+    except NoDevice:
+        return
+    path = Path(os.environ.get("WARPDESK_TEST_RESULTS", RESULTS / "test-gpu.json"))
+    counts = {name: len(terminalreporter.stats.get(name, ())) for name in ("passed", "failed", "error", "skipped")}
+    save(path, device, counts, time.monotonic() - _began, _left_out)
+    terminalreporter.line(f"kept in {path}")

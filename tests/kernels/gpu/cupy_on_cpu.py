@@ -70,7 +70,7 @@ class Machine:
     pinned: list[Any] = field(default_factory=list)  # what was ever pinned
     allowed: dict[str, int] = field(default_factory=dict)  # dynamic shared memory that a kernel was allowed
     pool: "Pool" = field(init=False)
-    here: threading.local = field(default_factory=threading.local)  # this thread's device and stream
+    here: threading.local = field(default_factory=threading.local)  # this thread's device and streams
 
     def __post_init__(self) -> None:
         self.pool = Pool(self)
@@ -84,6 +84,14 @@ class Machine:
     @property
     def stream(self) -> "Stream":
         return getattr(self.here, "stream", self.default_stream)
+
+    @property
+    def entered(self) -> "list[Stream]":
+        """The streams whose `with` this thread is in."""
+        if not hasattr(self.here, "entered"):
+            self.here.entered = []
+        entered: list[Stream] = self.here.entered
+        return entered
 
     def check(self) -> None:
         if self.sync_error:
@@ -168,12 +176,15 @@ class Stream:
         self._machine.here.stream = self
 
     def __enter__(self) -> "Stream":
-        self._machine.here.before = self._machine.stream
+        self._machine.entered.append(self)
         self.use()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._machine.here.before.use()
+        """Back to the stream of the `with` around this one or to the default one, as CuPy does, whatever `use` said."""
+        entered = self._machine.entered
+        entered.pop()
+        (entered[-1] if entered else self._machine.default_stream).use()
 
 
 class Event:

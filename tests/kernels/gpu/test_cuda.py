@@ -409,6 +409,16 @@ def test_work_of_any_thread_is_on_a_stream_of_its_own_lane_and_on_the_devices_gp
     assert len({0, first.number, lane.number}) == 3, "neither on the default stream nor on the other's"
 
 
+def test_work_goes_to_its_lane_after_a_library_has_used_a_stream_of_its_own(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)
+    with device._cupy.cuda.Stream(non_blocking=True):
+        pass
+    machine.streams.clear()
+    device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
+    assert [stream is device._lanes[0].stream for stream in machine.streams] == [True]
+
+
 def test_a_lane_begins_after_what_was_prepared_for_it_and_ends_with_its_faults(
     gpu: tuple[CupyDevice, Machine],
 ) -> None:
