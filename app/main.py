@@ -49,6 +49,7 @@ def create_app(
         title="Warpdesk",
         version=version("warpdesk"),
         summary="Trading indicators, Monte Carlo, matrix products, differential-privacy noise and secure aggregation",
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
         dependencies=[Depends(queries.declared_alone)],
         redirect_slashes=False,

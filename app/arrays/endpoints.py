@@ -40,7 +40,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
     "/v1/arrays",
     summary="Upload an array",
     status_code=201,
-    response_model=models.Array,
+    response_model=models.ArrayDescription,
     responses={
         201: {
             "headers": {"Location": {"description": "The array", "schema": {"type": "string"}}, **durability.DOCUMENTED}
@@ -60,7 +60,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
         }
     },
 )  # fmt: skip
-async def upload(
+async def upload_array(
     request: Request,
     caller: Submitter,
     services: ServicesDep,
@@ -204,7 +204,7 @@ async def _done(thread: "Future[Any]") -> Any:
     response_model=schemas.ArrayPage,
     responses=errors.documented(*_CALLER, "invalid-request", "storage-full"),
 )
-async def listed(
+async def list_arrays(
     caller: Reader,
     services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -247,11 +247,11 @@ _FOUND: dict[int | str, dict[str, Any]] = {
 @router.get(
     "/v1/arrays/{array_id}",
     summary="Look at an array",
-    response_model=models.Array,
+    response_model=models.ArrayDescription,
     responses=_FOUND,
     openapi_extra=downloads.RANGE,
 )
-async def array(array_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
+async def get_array(array_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     media_type = bodies.negotiate(request, JSON, NPY)
     stored = await anyio.to_thread.run_sync(_own, services, caller, array_id)
     if media_type == NPY:
@@ -265,10 +265,10 @@ async def array(array_id: str, request: Request, caller: Reader, services: Servi
 
 router.add_api_route(
     "/v1/arrays/{array_id}",
-    array,
+    get_array,
     methods=["HEAD"],
     summary="Ask whether an array is there",
-    operation_id="head_array",
+    name="head_array",
     response_class=Response,
     responses={200: {"description": "It is"}, **errors.documented(*_CALLER, "unknown-array", "not-acceptable")},
 )
@@ -284,7 +284,7 @@ router.add_api_route(
         **errors.documented(*_CALLER, "unknown-array", "array-in-use", "queue-unavailable"),
     },
 )
-async def delete(array_id: str, caller: Submitter, services: ServicesDep) -> Response:
+async def delete_array(array_id: str, caller: Submitter, services: ServicesDep) -> Response:
     """While Redis is away an array is deleted where it is certain that no job reads it."""
     stored = await anyio.to_thread.run_sync(_own, services, caller, array_id)
     try:
@@ -314,13 +314,13 @@ def _unknown(array_id: str) -> Refusal:
     return Refusal("unknown-array", f"There is no array {array_id[:80]!r}")
 
 
-def view(stored: StoredArray) -> models.Array:
+def view(stored: StoredArray) -> models.ArrayDescription:
     info = stored.info
     # Whole seconds: an output becomes an array as a private job ends.
     created_at, expires_at = (moment(float(int(at))) for at in (stored.created_at, stored.expires_at))
     assert created_at is not None  # noqa: S101
     assert expires_at is not None  # noqa: S101
-    return models.Array(
+    return models.ArrayDescription(
         id=stored.id,
         dtype=info.dtype,
         shape=list(info.shape),

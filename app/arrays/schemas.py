@@ -4,13 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from warpdesk.models import Array, DType, Reply
+from warpdesk.models import ArrayDescription, DType, Reply
 
 DEFAULT_DTYPE: DType = "float64"
 
 
 class ArrayPage(Reply):
-    arrays: list[Array]
+    arrays: list[ArrayDescription]
     next: Annotated[str | None, Field(description="URL of the next, older page")]
     stored_bytes: Annotated[
         int,

@@ -47,7 +47,7 @@ _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media
         }
     },
 )
-async def create(request: Request, caller: Admin, services: ServicesDep) -> Response:
+async def create_budget(request: Request, caller: Admin, services: ServicesDep) -> Response:
     """What a budget holds is never changed afterwards. A dataset has one open budget at a time, whoever uses it: two
     would add up for those who can charge both."""
     body = await bodies.read_json(
@@ -68,7 +68,7 @@ async def create(request: Request, caller: Admin, services: ServicesDep) -> Resp
     response_model=schemas.BudgetPage,
     responses=errors.documented(*_CALLER, "invalid-request", "unknown-budget", "audit-unavailable"),
 )
-async def budgets(
+async def list_budgets(
     caller: Admin,
     services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -88,7 +88,7 @@ async def budgets(
     response_model=models.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
-async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
+async def get_budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """A budget: its total, what was spent and what remains, as exact decimals, and the head of its chain."""
     return _answer(_budget(await services.ask_ledger(caller.id, lambda: services.ledger.budgets.get(budget_id))))
 
@@ -99,7 +99,7 @@ async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
     response_model=models.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
-async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
+async def close_budget(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
     return _answer(
         _budget(await services.ask_ledger(caller.id, lambda: services.ledger.budgets.close(budget_id, caller.id)))
@@ -112,7 +112,7 @@ async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Respons
     response_model=schemas.BudgetRules,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
-async def rules(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
+async def get_budget_rules(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
     found = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.rules(budget_id))
     return Response(found.text, media_type="application/json")
 
@@ -129,7 +129,7 @@ async def rules(budget_id: str, caller: Admin, services: ServicesDep) -> Respons
         }
     },
 )
-async def change_rules(budget_id: str, request: Request, caller: Admin, services: ServicesDep) -> Response:
+async def change_budget_rules(budget_id: str, request: Request, caller: Admin, services: ServicesDep) -> Response:
     """Both lists are replaced. It is an entry of the budget's chain; what was charged before stays."""
     body = await bodies.read_json(
         request, services.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
@@ -148,7 +148,7 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, services
         *_CALLER, *_BODY, "unknown-budget", "unknown-operation", "not-accountable", "charge-forbidden"
     ),
 )
-async def quote(budget_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
+async def quote_job(budget_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
 
     def checked(sent: bytes) -> tuple[Spend, list[str]]:
@@ -168,10 +168,10 @@ async def quote(budget_id: str, request: Request, caller: Reader, services: Serv
 @router.get(
     "/v1/budgets/{budget_id}/history",
     summary="Read a budget's chain",
-    response_model=schemas.History,
+    response_model=schemas.BudgetHistory,
     responses=errors.documented(*_CALLER, "unknown-budget", "invalid-request"),
 )
-async def history(
+async def get_budget_history(
     budget_id: str,
     caller: Reader,
     services: ServicesDep,
@@ -182,7 +182,7 @@ async def history(
     its owner and administrators see alone."""
     found = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
-    return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
+    return _answer(schemas.BudgetHistory(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
 
 
 @router.get(
@@ -191,7 +191,7 @@ async def history(
     response_model=schemas.Verified,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
-async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
+async def verify_budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """Verify a budget's whole chain: every hash, and whether what was spent is the sum of its entries.
 
     A head that was noted before, from any answer, proves that nothing before it was changed since.
@@ -214,7 +214,7 @@ async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
     response_model=schemas.Charge,
     responses=errors.documented(*_CALLER, "unknown-charge"),
 )
-async def charge(charge_id: str, caller: Reader, services: ServicesDep) -> Response:
+async def get_charge(charge_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
     found = await services.ask_ledger(caller.id, lambda: _own(services, caller, charge_id))
     return _answer(_charge(found))
@@ -253,10 +253,10 @@ def _rules(body: models.NewBudget | schemas.BudgetRules) -> Rules:
     return Rules(*(None if given is None else tuple(dict.fromkeys(given)) for given in lists))
 
 
-def _entry(found: Entry, reader: Key) -> schemas.Entry:
+def _entry(found: Entry, reader: Key) -> schemas.BudgetEntry:
     whole = reader.allows("admin") or found.owner == reader.id
     of_charge = whole and found.kind in ("charge", "refund")
-    return schemas.Entry(
+    return schemas.BudgetEntry(
         number=found.seq,
         kind=found.kind,
         charge=found.charge_id if of_charge else None,

@@ -33,7 +33,7 @@ class Quote(Reply):
 _OWN = "Null for a key without the scope `admin`, unless it is its own"
 
 
-class Entry(Reply):
+class BudgetEntry(Reply):
     """A link of a budget's chain."""
 
     number: int
@@ -56,8 +56,8 @@ class Entry(Reply):
     ]
 
 
-class History(Reply):
-    entries: list[Entry]
+class BudgetHistory(Reply):
+    entries: list[BudgetEntry]
     next: Annotated[str | None, Field(description="URL of the next, later page")]
 
 

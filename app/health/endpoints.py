@@ -16,7 +16,7 @@ from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import performance
-from warpdesk_server.app.metrics.schemas import Performance
+from warpdesk_server.app.metrics.schemas import ServicePerformance
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.queue.reports import (
@@ -377,7 +377,7 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
 @router.get(
     "/performance-metrics",
     summary="How quick jobs are, and whether that changed",
-    response_model=Performance,
+    response_model=ServicePerformance,
     responses=errors.documented(
         "invalid-request", "unauthorized", "missing-scope", "foreign-host", "queue-unavailable"
     ),
@@ -386,7 +386,7 @@ async def performance_metrics(
     _: Watcher,
     services: ServicesDep,
     hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
-) -> Performance:
+) -> ServicePerformance:
     """For keys with the scope `metrics`: it is of the jobs of all keys."""
     return performance.report(await services.queue(lambda jobs: services.history.read(jobs, hours)))
 

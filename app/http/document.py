@@ -19,15 +19,32 @@ _SCHEMES = {
     "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     "join_token": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <join token of a round>"},
 }
-# Nested lists, row-major; null is NaN.
+# The depth ends here: generators of clients in other languages do not take a schema that refers to itself.
 _NUMBERS = {
     "title": "Numbers",
-    "anyOf": [
-        {"type": "number"},
-        {"type": "null"},
-        {"type": "array", "items": {"$ref": "#/components/schemas/Numbers"}},
-    ],
+    "description": "A number, or lists of numbers, as deep as the array has axes; row-major, null is NaN",
+    "anyOf": [{"type": "number"}, {"type": "null"}, {"type": "array", "items": {}}],
 }
+
+_DESCRIPTION = """\
+Send a job with `POST /v1/jobs`, and read its answer there (`Prefer: wait=10`) or at `/v1/jobs/{id}/result`.
+
+Each operation has its own schema of `params` and `inputs`: `GET /v1/operations` tells them too.
+Every error is a problem document (RFC 9457); `/problems/{code}` says what its `code` means and what helps.
+"""
+_TAGS = [
+    {"name": "jobs", "description": "Submit jobs, follow them, read their answers, cancel and erase them."},
+    {"name": "operations", "description": "What can be computed, with the JSON Schema of its parameters."},
+    {"name": "arrays", "description": "Numbers that are uploaded once and used by many jobs."},
+    {"name": "budgets", "description": "Privacy budgets, what was charged to them, and the proof of it."},
+    {
+        "name": "rounds",
+        "description": "Sums of vectors by secure aggregation: the service sees no single vector.",
+    },
+    {"name": "dead letters", "description": "Jobs that were given up, for administrators."},
+    {"name": "health", "description": "How the service, its workers and its GPUs are, and how fast."},
+    {"name": "problems", "description": "What each error code means."},
+]
 
 _EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"api_key": []}]
 
@@ -44,7 +61,15 @@ def install(api: FastAPI, operations: Mapping[str, Computation]) -> None:
 
 
 def _write(api: FastAPI, operations: Mapping[str, Computation]) -> dict[str, Any]:
-    written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
+    written = get_openapi(
+        title=api.title,
+        version=api.version,
+        summary=api.summary,
+        description=_DESCRIPTION,
+        routes=api.routes,
+        tags=_TAGS,
+        servers=[{"url": "/", "description": "This service"}],
+    )
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
     bodies: list[type[Any]] = [Problem, Submission, JobEvent, NewBudget, *BODIES]

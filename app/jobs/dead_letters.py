@@ -28,7 +28,7 @@ _CALLER = ("unauthorized", "missing-scope", "foreign-host", "audit-unavailable",
     response_model=schemas.DeadLetterPage,
     responses=errors.documented(*_CALLER, "invalid-request"),
 )
-async def dead_letters(
+async def list_dead_letters(
     _: Admin,
     services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -64,7 +64,7 @@ async def dead_letters(
         **errors.documented(*_CALLER, "unknown-job", "not-a-dead-letter", "inputs-gone"),
     },
 )
-async def rerun(job_id: str, _: Admin, services: ServicesDep) -> Response:
+async def rerun_dead_letter(job_id: str, _: Admin, services: ServicesDep) -> Response:
     """The job is queued again, first among its owner's jobs, without strikes and without a deadline."""
 
     def again(jobs: JobQueue) -> JobRecord:

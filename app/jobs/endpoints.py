@@ -91,7 +91,7 @@ async def waited(services: Services, record: JobRecord, wait: int, headers: Mapp
     },
     openapi_extra=PREFER,
 )
-async def job(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
+async def get_job(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """The job with its `status`: 200 in every state, also if it failed. With `Prefer: wait=N`, 202 while not done."""
     wait = bodies.preferred_wait(request, services.settings.max_wait)
     if wait is None:
@@ -113,7 +113,7 @@ async def job(job_id: str, request: Request, caller: Reader, services: ServicesD
     response_model=models.Job,
     responses=errors.documented(*CALLER, "unknown-job"),
 )
-async def cancel(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
+async def cancel_job(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
     """A queued job is removed, a running one is stopped. A job that is done does not change, as `status` shows."""
     await own_job(services, caller, job_id)
     await services.queue(lambda jobs: jobs.cancel(job_id))
@@ -127,7 +127,7 @@ async def cancel(job_id: str, caller: Canceler, services: ServicesDep) -> Respon
     response_class=Response,
     responses={204: {"description": "Erased"}, **errors.documented(*CALLER, "unknown-job")},
 )
-async def erase(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
+async def erase_job(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
     """Cancel the job if it is live, then delete its result and the inputs that no other live job of the key reads."""
     record = await own_job(services, caller, job_id)
     outputs = await anyio.to_thread.run_sync(results.adopted, services, record)
@@ -154,7 +154,7 @@ async def erase(job_id: str, caller: Canceler, services: ServicesDep) -> Respons
     response_model=models.JobPage,
     responses=errors.documented(*CALLER, "invalid-request"),
 )
-async def jobs(
+async def list_jobs(
     caller: Reader,
     services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,

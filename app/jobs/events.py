@@ -64,7 +64,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
         ]
     },
 )  # fmt: skip
-async def events(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
+async def follow_job(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """The job's past events, or those after `Last-Event-ID`, then each new event as it happens."""
     bodies.negotiate(request, EVENT_STREAM)
     request.state.shares.append(services.streams.take(caller.id))  # until the stream ends

@@ -371,7 +371,7 @@ def example(operation: Computation) -> dict[str, Any]:
 
 
 @router.get("/v1/operations", summary="List what can be computed", response_model=models.OperationList)
-async def operations(services: ServicesDep) -> models.OperationList:
+async def list_operations(services: ServicesDep) -> models.OperationList:
     return models.OperationList(
         operations=[describe(operation, services.settings) for operation in services.operations.values()]
     )
@@ -383,7 +383,7 @@ async def operations(services: ServicesDep) -> models.OperationList:
     response_model=models.OperationDescription,
     responses=errors.documented("not-found"),
 )
-async def operation(name: str, services: ServicesDep) -> models.OperationDescription:
+async def get_operation(name: str, services: ServicesDep) -> models.OperationDescription:
     found = services.operations.get(name)
     if found is None:
         raise Refusal("not-found", _unknown(services.operations, name))

@@ -60,7 +60,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     response_model=models.Result,
     responses=_RESPONSES,
 )
-async def result(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
+async def get_result(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     bodies.negotiate(request, JSON)
     record = await own_job(services, caller, job_id)
     if not record.state.final:
@@ -92,7 +92,7 @@ async def result(job_id: str, request: Request, caller: Reader, services: Servic
     },
     openapi_extra=downloads.RANGE,
 )
-async def output(job_id: str, output: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
+async def get_output(job_id: str, output: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """One output of the job's result. An array of more than 100,000 numbers is available as .npy only, a file as what
     its `media_type` says."""
     record = await own_job(services, caller, job_id)

@@ -27,7 +27,7 @@ MOST_STEPS = 1000  # in one answer
     response_model=models.Job,
     responses=errors.documented(*CALLER, "unknown-job", "not-a-task"),
 )
-async def pause(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
+async def pause_job(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
     """A task that waits is `paused` at once. One that runs stops after a step, keeps its state, and is `paused` then.
 
     A task that is done does not change, as `status` shows.
@@ -43,7 +43,7 @@ async def pause(job_id: str, caller: Canceler, services: ServicesDep) -> Respons
     response_model=models.Job,
     responses=errors.documented(*CALLER, "unknown-job", "not-a-task"),
 )
-async def resume(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
+async def resume_job(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
     """The task is queued again, and goes on from its latest checkpoint. One that is not paused does not change."""
     await _own_task(services, caller, job_id)
     await services.queue(lambda jobs: jobs.resume(job_id))
@@ -56,7 +56,7 @@ async def resume(job_id: str, caller: Canceler, services: ServicesDep) -> Respon
     response_model=models.TaskProgress,
     responses=errors.documented(*CALLER, "unknown-job", "not-a-task", "invalid-request"),
 )
-async def progress(
+async def get_progress(
     job_id: str,
     caller: Reader,
     services: ServicesDep,

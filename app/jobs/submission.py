@@ -67,7 +67,7 @@ _IDEMPOTENCY = {
     },
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
 )  # fmt: skip
-async def submit(request: Request, caller: Submitter, services: ServicesDep) -> Response:
+async def submit_job(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """The whole submission is checked before the job is queued. With `Prefer: wait=N` a quick job is answered at once.
 
     With an `Idempotency-Key` the job is queued once, however often and at however many servers the request arrives. The

@@ -14,7 +14,7 @@ router = APIRouter(tags=["problems"])
     response_model=schemas.ProblemKind,
     responses=errors.documented("not-found"),
 )
-async def problem(code: str) -> schemas.ProblemKind:
+async def explain_problem(code: str) -> schemas.ProblemKind:
     if code not in errors.CODES:
         raise Refusal("not-found", f"There is no problem called {code[:64]!r}; there are {', '.join(errors.CODES)}")
     status, title, retryable = errors.CODES[code]

@@ -104,10 +104,10 @@ def _sum(hours: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
     return total
 
 
-def report(lately: Lately) -> schemas.Performance:
+def report(lately: Lately) -> schemas.ServicePerformance:
     """The performance report that the API gives of queues and operations, from the counts that were read."""
     names = {operation for _, operation, _, _ in lately.ever.counters.get("jobs_finished_total", {})}
-    return schemas.Performance(
+    return schemas.ServicePerformance(
         at=datetime.fromtimestamp(lately.at, UTC),
         since=datetime.fromtimestamp(lately.since, UTC),
         counted_since=moment(lately.ever.since),

@@ -108,7 +108,7 @@ class QueuePerformance(Reply):
     seconds: Annotated[Quantiles | None, Field(description="From submission to the end, of jobs that succeeded")]
 
 
-class Performance(Reply):
+class ServicePerformance(Reply):
     """The performance report of the service, the same from every API process.
 
     Unless a field says otherwise, it covers jobs that ended from `since` to `at`. Private jobs are counted, but their

@@ -51,7 +51,7 @@ B = TypeVar("B", bound=Body)
     ),
     openapi_extra={"requestBody": errors.body(schemas.RoundRequest)},
 )
-async def create(request: Request, caller: Submitter, services: ServicesDep) -> Response:
+async def create_round(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """The clients' join tokens are in the answer and nowhere else. Refused where the sum could overflow."""
     services.submission_rate.take(caller.id)
     body = await _body(request, services, schemas.RoundRequest)
@@ -95,7 +95,7 @@ async def create(request: Request, caller: Submitter, services: ServicesDep) -> 
     responses=errors.documented(*_ANYONE),
     openapi_extra=_EITHER,
 )
-async def see(round_id: str, request: Request, services: ServicesDep) -> schemas.Round:
+async def get_round(round_id: str, request: Request, services: ServicesDep) -> schemas.Round:
     """For the key that made the round, and for its clients."""
     status = await _status(request, services, round_id)
     created_at = moment(status.created_at)
@@ -129,7 +129,7 @@ async def see(round_id: str, request: Request, services: ServicesDep) -> schemas
         **errors.documented(*_CREATOR, "unknown-round", "audit-unavailable"),
     },
 )
-async def cancel(round_id: str, request: Request, caller: Submitter, services: ServicesDep) -> Response:
+async def cancel_round(round_id: str, request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """Abort a round: it will have no sum, its clients learn that, and what they sent is erased. A round
     whose job is queued already is canceled with the job. An admin may end any round."""
     status = await services.ask_ledger(caller.id, lambda: services.rounds.status(round_id))
@@ -168,7 +168,7 @@ async def send_keys(round_id: str, request: Request, services: ServicesDep) -> R
     responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
     openapi_extra=_EITHER,
 )
-async def roster(round_id: str, request: Request, services: ServicesDep) -> schemas.Roster:
+async def get_roster(round_id: str, request: Request, services: ServicesDep) -> schemas.Roster:
     """The roster of a round: the public keys of its clients, known once all have sent them or their time is over."""
     status = await _status(request, services, round_id)
     found = await services.ask_ledger(status.owner, lambda: services.rounds.roster(round_id))
@@ -216,7 +216,7 @@ async def send_shares(round_id: str, request: Request, services: ServicesDep) ->
     responses=errors.documented(*_MEMBER),
     openapi_extra=_JOINED,
 )
-async def shares(round_id: str, request: Request, services: ServicesDep) -> schemas.ReceivedShares:
+async def get_shares(round_id: str, request: Request, services: ServicesDep) -> schemas.ReceivedShares:
     """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
     member = await _member(request, services, round_id)
     sharers, received = await services.ask_ledger(member.owner, lambda: services.rounds.shares_for(member))
@@ -267,7 +267,7 @@ async def send_masked(round_id: str, request: Request, services: ServicesDep) ->
     responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
     openapi_extra=_EITHER,
 )
-async def survivors(round_id: str, request: Request, services: ServicesDep) -> schemas.Survivors:
+async def get_survivors(round_id: str, request: Request, services: ServicesDep) -> schemas.Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
     status = await _status(request, services, round_id)
     stayed, gone = await services.ask_ledger(status.owner, lambda: services.rounds.survivors(round_id))
@@ -303,7 +303,7 @@ async def send_unmask(round_id: str, request: Request, services: ServicesDep) ->
         *_CREATOR, "unknown-round", "unknown-job", "not-yet", "round-aborted", "result-gone", "queue-unavailable"
     ),
 )
-async def result(round_id: str, caller: Reader, services: ServicesDep) -> Response:
+async def get_round_result(round_id: str, caller: Reader, services: ServicesDep) -> Response:
     """For the key that made the round alone."""
     status = await _own(services, caller, round_id)
     if status.phase == "aborted":

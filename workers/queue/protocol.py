@@ -14,7 +14,7 @@ from warpdesk.models import (
     ChargeRef,
     DType,
     EventName,
-    File,
+    FileDescription,
     Priority,
     PublicProvenance,
 )
@@ -308,8 +308,8 @@ class FileOutput(Message):
     sha256: str
 
     @property
-    def reference(self) -> File:
-        return File(file=self.name, media_type=self.media_type, bytes=self.bytes, sha256=self.sha256)
+    def reference(self) -> FileDescription:
+        return FileDescription(file=self.name, media_type=self.media_type, bytes=self.bytes, sha256=self.sha256)
 
 
 class ValueOutput(Message):

@@ -33,7 +33,7 @@ from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline
 from warpdesk.files import AsyncResultFile, FileBody, FileReference
 from warpdesk.models import (
     Accountant,
-    Array,
+    ArrayDescription,
     BackendWish,
     Budget,
     JobDescription,
@@ -226,7 +226,7 @@ class AsyncClient(AsyncOperations):
             for job in jobs:
                 yield self._own(job)
 
-    async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
+    async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> ArrayDescription:
         """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.
 
         `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
@@ -234,7 +234,7 @@ class AsyncClient(AsyncOperations):
         """
         return await self._send(self._exchange.upload(array, columns))
 
-    async def download(self, array: Array | str) -> AnyArray:
+    async def download(self, array: ArrayDescription | str) -> AnyArray:
         """Download a stored array from the service as NumPy."""
         return await self._send(self._exchange.download(array))
 

@@ -8,14 +8,14 @@ from numpy.typing import ArrayLike
 
 from warpdesk import ta
 from warpdesk.arrays import AnyArray
-from warpdesk.models import Array, BackendWish, JobDescription, JobEvent, Priority, Provenance
+from warpdesk.models import ArrayDescription, BackendWish, JobDescription, JobEvent, Priority, Provenance
 from warpdesk.secagg.quantisation import Quantisation
 
 AnyJob = JobDescription | str  # a job, or its id
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
 Shards = int | Literal["auto"]  # parts in which several workers compute a job
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
-Numbers = ArrayLike | Array  # an input: numbers, or an array that was uploaded
+Numbers = ArrayLike | ArrayDescription  # an input: numbers, or an array that was uploaded
 NanPolicy = Literal["window", "skip", "ffill", "error"]
 
 

@@ -51,7 +51,7 @@ from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline
 from warpdesk.files import AsyncResultFile, FileBody, FileReference, ResultFile
 from warpdesk.models import (
     Accountant,
-    Array,
+    ArrayDescription,
     BackendWish,
     Budget,
     JobDescription,
@@ -66,7 +66,7 @@ from warpdesk.operations import Operations
 from warpdesk.progress import ProgressBar
 
 __all__ = [
-    "Array",
+    "ArrayDescription",
     "AsyncClient",
     "AsyncJob",
     "AsyncResultFile",
@@ -282,7 +282,7 @@ class Client(Operations):
             jobs, place = self._send(self._exchange.page(place))
             yield from map(self._own, jobs)
 
-    def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
+    def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> ArrayDescription:
         """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.
 
         `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
@@ -290,7 +290,7 @@ class Client(Operations):
         """
         return self._send(self._exchange.upload(array, columns))
 
-    def download(self, array: Array | str) -> AnyArray:
+    def download(self, array: ArrayDescription | str) -> AnyArray:
         """Download a stored array from the service as NumPy."""
         return self._send(self._exchange.download(array))
 

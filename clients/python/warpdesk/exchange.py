@@ -35,9 +35,9 @@ from warpdesk.errors import (
 from warpdesk.files import FileBody, FileReference
 from warpdesk.models import (
     DTYPES,
-    Array,
+    ArrayDescription,
     Budget,
-    File,
+    FileDescription,
     Job,
     JobDescription,
     JobPage,
@@ -115,7 +115,7 @@ class Exchange:
         url: str | None,
         api_key: str | None,
         timeout: float,
-        file: Callable[[str, File], FileReference] = FileReference,
+        file: Callable[[str, FileDescription], FileReference] = FileReference,
     ) -> None:
         """`file` makes what a result has for an output that is a file, of its path and its description."""
         self._file = file
@@ -157,7 +157,7 @@ class Exchange:
         inputs: dict[str, Any] = {}
         others: dict[str, Any] = {}
         for name, value in {**(params or {}), **fields}.items():
-            if isinstance(value, Array):
+            if isinstance(value, ArrayDescription):
                 inputs[name] = {"array": value.id}
             elif not isinstance(value, np.ndarray) and (
                 name not in expected or (name in numbers and isinstance(value, Real))
@@ -217,7 +217,7 @@ class Exchange:
                 response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
                 outputs[name] = _array_of(response)
             elif kinds.get(name) == "file":
-                described = File.model_validate(outputs[name])
+                described = FileDescription.model_validate(outputs[name])
                 outputs[name] = self._file(f"/v1/jobs/{found.id}/result/{name}", described)
         return Result(outputs, body.provenance, found)
 
@@ -256,15 +256,15 @@ class Exchange:
 
     def upload(
         self, array: ArrayLike | Path, columns: Sequence[str] = (), deadline: float | None = None
-    ) -> Steps[Array]:
+    ) -> Steps[ArrayDescription]:
         body = file_body(array) if isinstance(array, Path) else array_body(as_array("the array", array, DTYPES))
         query = f"?{_columns(columns)}" if columns else ""
         if query and body.media_type != CSV:
             raise ValueError("columns can be chosen from a .csv file only")
         content = {"stream": body, "headers": body.headers, "deadline": deadline}
-        return (yield from self._read(Array, "PUT", f"/v1/arrays{query}", **content))
+        return (yield from self._read(ArrayDescription, "PUT", f"/v1/arrays{query}", **content))
 
-    def download(self, array: Array | str) -> Steps[AnyArray]:
+    def download(self, array: ArrayDescription | str) -> Steps[AnyArray]:
         response = yield from self.ask("GET", f"/v1/arrays/{id_of(array)}", headers={"Accept": NPY})
         return _array_of(response)
 
@@ -408,7 +408,7 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def id_of(named: AnyJob | Array | Budget | Round) -> str:
+def id_of(named: AnyJob | ArrayDescription | Budget | Round) -> str:
     """The id of a job, array, budget or round, which the client's caller gave as itself or by its id."""
     return named if isinstance(named, str) else named.id
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from warpdesk.errors import WarpdeskError
-from warpdesk.models import File
+from warpdesk.models import FileDescription
 
 
 class FileBody:
@@ -33,7 +33,7 @@ class FileBody:
         self._digest.update(piece)
         self.size += len(piece)
 
-    def require(self, described: File) -> None:
+    def require(self, described: FileDescription) -> None:
         """Raise WarpdeskError unless the client has the bytes that the service described."""
         if (self.size, self._digest.hexdigest()) != (described.bytes, described.sha256):
             sentence = f"{described.file} came with {self.size} bytes that are not the {described.bytes} of the result"
@@ -43,7 +43,7 @@ class FileBody:
 class FileReference:
     """A file of a job's result at the service. Nothing of it is fetched before it is asked for."""
 
-    def __init__(self, path: str, described: File) -> None:
+    def __init__(self, path: str, described: FileDescription) -> None:
         self.path, self.described = path, described
         self.name, self.media_type = described.file, described.media_type
         self.bytes, self.sha256 = described.bytes, described.sha256
@@ -55,7 +55,7 @@ class FileReference:
 class ResultFile(FileReference):
     """A file of a job's result at the service, which is fetched by `read` or `save`."""
 
-    def __init__(self, fetch: Callable[[FileReference, FileBody], None], path: str, described: File) -> None:
+    def __init__(self, fetch: Callable[[FileReference, FileBody], None], path: str, described: FileDescription) -> None:
         super().__init__(path, described)
         self._fetch = fetch
 
@@ -79,7 +79,9 @@ class ResultFile(FileReference):
 class AsyncResultFile(FileReference):
     """The client's `ResultFile` for asyncio: the same methods, awaited."""
 
-    def __init__(self, fetch: Callable[[FileReference, FileBody], Awaitable[None]], path: str, described: File) -> None:
+    def __init__(
+        self, fetch: Callable[[FileReference, FileBody], Awaitable[None]], path: str, described: FileDescription
+    ) -> None:
         super().__init__(path, described)
         self._fetch = fetch
 

@@ -54,7 +54,7 @@ class Problem(Reply):
     job: Annotated[str | None, Field(description="The job that an Idempotency-Key belongs to")] = None
 
 
-class Array(Reply):
+class ArrayDescription(Reply):
     id: str
     dtype: DType
     shape: list[int]
@@ -147,7 +147,7 @@ class JobError(Reply):
     retryable: bool
 
 
-class File(Reply):
+class FileDescription(Reply):
     """An output that is a file, as JSON tells it. Its bytes are at `/v1/jobs/{id}/result/{output}`."""
 
     file: Annotated[str, Field(pattern=FILE_NAME, description="Its name")]
