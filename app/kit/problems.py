@@ -4,6 +4,7 @@ from fastapi import APIRouter
 
 from warpdesk_server.app.kit import errors, schemas
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.remedies import REMEDIES
 
 router = APIRouter(tags=["problems"])
 
@@ -18,4 +19,7 @@ async def explain_problem(code: str) -> schemas.ProblemKind:
     if code not in errors.CODES:
         raise Refusal("not-found", f"There is no problem called {code[:64]!r}; there are {', '.join(errors.CODES)}")
     status, title, retryable = errors.CODES[code]
-    return schemas.ProblemKind(code=code, status=status, title=title, retryable=retryable)
+    meaning, remedy = REMEDIES[code]
+    return schemas.ProblemKind(
+        code=code, status=status, title=title, retryable=retryable, meaning=meaning, remedy=remedy
+    )

@@ -1,6 +1,9 @@
 """Schemas that every noun shares: the base of bodies and of replies, times, and problem details."""
 
 from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import Field
 
 from warpdesk.models import Reply
 
@@ -14,7 +17,11 @@ def moment(unix: float | None) -> datetime | None:
 
 
 class ProblemKind(Reply):
+    """What an error code means."""
+
     code: str
     status: int
     title: str
-    retryable: bool
+    retryable: Annotated[bool, Field(description="Whether the same request may succeed later")]
+    meaning: Annotated[str, Field(description="What happened")]
+    remedy: Annotated[str, Field(description="What helps")]
