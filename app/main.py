@@ -9,6 +9,7 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
 
 from warpdesk_server.app import background, startup
+from warpdesk_server.app.access import endpoints as access
 from warpdesk_server.app.access.audit import Audit
 from warpdesk_server.app.access.auth import Gate
 from warpdesk_server.app.arrays import endpoints as uploads
@@ -82,6 +83,7 @@ def create_app(
         rounds.router,
         dead_letters.router,
         budgets.router,
+        access.router,
         remote.router,
         health.router,
         problems.router,

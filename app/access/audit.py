@@ -34,6 +34,7 @@ from warpdesk_server.workers import logs
 log = logging.getLogger("warpdesk.audit")
 
 _READS = ("GET", "HEAD")
+_PAGE_BYTES = 1 << 20  # of the log, read at once
 
 
 class AuditUnavailable(Exception):
@@ -85,6 +86,27 @@ class Audit:
     def read(self, entry: AuditEntry) -> None:
         """Write one audit line: an admin reads data of other owners. Raises AuditUnavailable."""
         self._write(entry, "read")
+
+    def lines(self, after: int | None, limit: int) -> tuple[list[bytes], int]:
+        """At most `limit` lines of the audit log after that many bytes of it, or its last ones, and how many bytes
+        were read.
+
+        A log that has fewer bytes was renamed, and is read from the beginning of the new one.
+        """
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                begin = max(0, size - _PAGE_BYTES) if after is None else after if after <= size else 0
+                file.seek(begin)
+                text = file.read(_PAGE_BYTES)
+        except FileNotFoundError:
+            return [], 0
+        whole = text[: text.rfind(b"\n") + 1]  # a line that is being written has no end yet
+        lines = whole.splitlines(keepends=True)
+        if after is None:
+            lines = lines[1 if begin else 0 :][-limit:]
+            return lines, begin + len(whole)
+        return lines[:limit], begin + sum(map(len, lines[:limit]))
 
     def _write(self, entry: AuditEntry, outcome: str) -> None:
         fields = {
@@ -152,12 +174,15 @@ class Audited(APIRoute):
         return handle
 
 
-async def begin(request: Request, caller: Key) -> None:
-    """Write the audit entry of an admin's request, before the request acts on other owners' data."""
+async def begin(request: Request, caller: Key, target: str | None = None) -> None:
+    """Write the audit entry of an admin's request, before the request acts on other owners' data.
+
+    `target` says what it is about, where the path does not.
+    """
     entry = AuditEntry(
         {"key": caller.id, "name": caller.name},
         f"{request.method} {request.scope['route'].path}",
-        "/".join(request.path_params.values()) or None,
+        target or "/".join(request.path_params.values()) or None,
     )
     audit: Audit = request.app.state.audit
     reads = request.method in _READS

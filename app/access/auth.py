@@ -49,6 +49,10 @@ class Gate:
             )
         self._note()
 
+    def all_keys(self) -> list[Key]:
+        """The API keys that there are, the first created first."""
+        return sorted(self._keys.values(), key=lambda key: key.created_at)
+
     def reload(self) -> None:
         """Read the API key file again if it changed. If it cannot be used, the earlier keys stay."""
         found = stamp(self._path)

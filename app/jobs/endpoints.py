@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import AwareDatetime
 
 from warpdesk import models
 from warpdesk.models import State
-from warpdesk_server.app.access import auth
+from warpdesk_server.app.access import audit, auth
 from warpdesk_server.app.access.auth import Canceler, Reader
 from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.http import bodies
@@ -22,7 +24,7 @@ from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.records import JobRecord
+from warpdesk_server.workers.queue.records import JobFilter, JobRecord
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
@@ -61,17 +63,20 @@ async def until_done(
     return require_own(found, caller, watch.job_id)
 
 
-async def waited(services: Services, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
+async def waited(
+    services: Services, record: JobRecord, wait: int, headers: Mapping[str, str], *, with_request: bool = False
+) -> Response:
     """The response after a wait: 200 with the job and its result if it is done, else 202."""
     applied = {"Preference-Applied": f"wait={wait}", **headers}
     after_private.set(record.request.private)
     if not record.state.final:
-        return pending(services, record, None, applied)
+        return pending(services, record, None, applied, with_request=with_request)
     if record.state is not State.SUCCEEDED:
-        return answer(services, record, 200, None, applied)
+        return answer(services, record, 200, None, applied, with_request=with_request)
 
     def whole(result: dict[str, Any] | None) -> bytes:
-        return pydantic_core.to_json({**view(services, record).model_dump(mode="json"), "result": result})
+        job = view(services, record, with_request=with_request)
+        return pydantic_core.to_json({**job.model_dump(mode="json"), "result": result})
 
     try:
         content = await results.written(services, record, whole)
@@ -99,12 +104,12 @@ async def get_job(job_id: str, request: Request, caller: Reader, services: Servi
         position = None
         if record.state is State.QUEUED:
             position = await services.queue(lambda jobs: jobs.position(job_id))
-        return answer(services, record, 200, position, {})
+        return answer(services, record, 200, position, {}, with_request=True)
     with services.waits.take(caller.id), services.completions.watch(job_id, auth.still(request)) as watch:
         record = await own_job(services, caller, job_id)
         if not record.state.final:
             record = await until_done(services, request, caller, watch, record, wait)
-    return await waited(services, record, wait, {})
+    return await waited(services, record, wait, {}, with_request=True)
 
 
 @router.post(
@@ -150,21 +155,37 @@ async def erase_job(job_id: str, caller: Canceler, services: ServicesDep) -> Res
 
 @router.get(
     "/v1/jobs",
-    summary="List your jobs, newest first",
+    summary="List jobs, newest first",
     response_model=models.JobPage,
-    responses=errors.documented(*CALLER, "invalid-request"),
+    responses=errors.documented(*CALLER, "invalid-request", "audit-unavailable"),
 )
 async def list_jobs(
+    request: Request,
     caller: Reader,
     services: ServicesDep,
+    status: Annotated[list[State] | None, Query(description="Jobs in this state alone; may be given again")] = None,
+    operation: Annotated[str | None, Query(max_length=64, description="Jobs of this operation alone")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="Submitted at this time or later")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="Submitted before this time")] = None,
+    owner: Annotated[str | None, Query(max_length=40, description="Id of another API key: scope `admin`")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=schemas.JOB_ID)] = None,
 ) -> Response:
-    found = list(await services.queue(lambda queue: queue.jobs(caller.id, limit + 1, cursor)))
-    more = len(found) > limit
+    """Your own, or as an administrator those of another key, which the audit log notes.
+
+    At most 2,000 jobs are looked at for one page. So a page may hold fewer than `limit`, or none, and have a `next`.
+    """
+    if owner is not None and owner != caller.id:
+        auth.require(caller, "admin", "To list another key's jobs")
+        await audit.begin(request, caller, owner)
+    wanted = JobFilter(
+        frozenset(status or ()), operation, *(None if at is None else at.timestamp() for at in (since, until))
+    )
+    found, last = await services.queue(lambda queue: queue.jobs(owner or caller.id, limit, cursor, wanted))
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
     page = models.JobPage(
-        jobs=[view(services, record) for record in found[:limit]],
-        next=f"/v1/jobs?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
+        jobs=[view(services, record) for record in found],
+        next=None if last is None else f"/v1/jobs?{urlencode([*query, ('cursor', last)])}",
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
     return Response(page.model_dump_json(), 200, headers, "application/json")

@@ -39,8 +39,10 @@ def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None
     return record, None if record.state.final else jobs.position(record.request.id)
 
 
-def view(services: Services, record: JobRecord, position: int | None = None) -> models.Job:
-    """The `models.Job` of a record: what the API shows its owner.
+def view(
+    services: Services, record: JobRecord, position: int | None = None, *, with_request: bool = False
+) -> models.Job:
+    """The `models.Job` of a record: what the API shows its owner, with parameters and inputs if they are wanted.
 
     The duration of a private operation reveals its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
     Attacks on Differential Privacy Systems", 2022). So its start is left out, and its end is rounded to whole seconds.
@@ -52,6 +54,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
     at = f"/v1/jobs/{request.id}"
     of_tasks = {name: f"{at}/{name}" for name in ("pause", "resume", "progress")} if request.task else {}
     error = record.error
+    given = _given(services, record) if with_request else {}
     submitted_at = moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
     return models.Job(
@@ -77,7 +80,26 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         provenance=provenance(record),
         request_id=request.request_id,
         links=models.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel", **of_tasks),
+        **given,
     )
+
+
+def _given(services: Services, record: JobRecord) -> dict[str, Any]:
+    """The parameters and inputs of a job as the API shows them; none of an erased job or a confidential operation."""
+    request = record.request
+    operation = services.operations.get(request.operation)
+    if operation is None or operation.confidential or record.erased:
+        return {}
+    shown = {each.name: each.shown for each in operation.inputs}
+    return {
+        "params": request.params,
+        "inputs": {
+            shown.get(name, name): models.InputReference(array=None, dtype=request.attached[name])
+            if name in request.attached
+            else models.InputReference(array=array_id)
+            for name, array_id in request.inputs.items()
+        },
+    }
 
 
 def _shards(record: JobRecord) -> models.JobShards | None:
@@ -161,15 +183,28 @@ def whole_second(unix: float | None) -> float | None:
 
 
 def answer(
-    services: Services, record: JobRecord, status: int, position: int | None, headers: Mapping[str, str]
+    services: Services,
+    record: JobRecord,
+    status: int,
+    position: int | None,
+    headers: Mapping[str, str],
+    *,
+    with_request: bool = False,
 ) -> Response:
-    content = view(services, record, position).model_dump_json()
+    content = view(services, record, position, with_request=with_request).model_dump_json()
     return Response(content, status, headers, "application/json")
 
 
-def pending(services: Services, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
+def pending(
+    services: Services,
+    record: JobRecord,
+    position: int | None,
+    headers: Mapping[str, str],
+    *,
+    with_request: bool = False,
+) -> Response:
     """The 202 response of a job that is not done: its URL, and when to ask again."""
     request = record.request
     wait = services.admission.retry_after(request, queued=position is not None)
     answer_headers = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
-    return answer(services, record, 202, position, answer_headers)
+    return answer(services, record, 202, position, answer_headers, with_request=with_request)

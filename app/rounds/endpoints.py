@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic_core
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from warpdesk.models import Body
 from warpdesk_server.app.access import audit, auth
@@ -89,6 +89,26 @@ async def create_round(request: Request, caller: Submitter, services: ServicesDe
 
 
 @router.get(
+    "",
+    summary="List your rounds, newest first",
+    response_model=schemas.RoundPage,
+    responses=errors.documented(*_CREATOR, "unknown-round", "invalid-request"),
+)
+async def list_rounds(
+    caller: Reader,
+    services: ServicesDep,
+    limit: Annotated[int, Query(ge=1, le=100)] = 50,
+    cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=schemas.ROUND_ID)] = None,
+) -> Response:
+    """Those that the key made, also when they have ended. Join tokens are told once, to whoever makes a round."""
+    found = await services.ask_ledger(caller.id, lambda: services.rounds.page(caller.id, limit + 1, cursor))
+    more = f"{router.prefix}?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
+    page = schemas.RoundPage(rounds=[_view(status) for status in found[:limit]], next=more)
+    headers = {"Link": f'<{more}>; rel="next"'} if more else {}
+    return Response(page.model_dump_json(), 200, headers, "application/json")
+
+
+@router.get(
     "/{round_id}",
     summary="See how far a round is",
     response_model=schemas.Round,
@@ -97,7 +117,10 @@ async def create_round(request: Request, caller: Submitter, services: ServicesDe
 )
 async def get_round(round_id: str, request: Request, services: ServicesDep) -> schemas.Round:
     """For the key that made the round, and for its clients."""
-    status = await _status(request, services, round_id)
+    return _view(await _status(request, services, round_id))
+
+
+def _view(status: Status) -> schemas.Round:
     created_at = moment(status.created_at)
     assert created_at is not None  # noqa: S101
     return schemas.Round(

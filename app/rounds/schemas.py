@@ -80,6 +80,9 @@ class RoundCounts(Reply):
     unmask: int
 
 
+ROUND_ID = r"^round_[0-9a-f]{32}$"
+
+
 class Round(Reply):
     """How far a round is."""
 
@@ -98,6 +101,11 @@ class Round(Reply):
     deadline_at: Annotated[datetime | None, Field(description="when the phase ends at the latest")] = None
     ended_at: datetime | None = None
     job: str | None = None
+
+
+class RoundPage(Reply):
+    rounds: list[Round]
+    next: Annotated[str | None, Field(description="URL of the next, older page")]
 
 
 class RoundResult(Reply):

@@ -16,9 +16,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import Engine, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Engine, Row, and_, delete, func, insert, or_, select, tuple_, update
 
 from warpdesk.secagg import secret_sharing
 from warpdesk_server.privacy.database import reading, rewrite, truncate_log, writing
@@ -33,6 +33,7 @@ from warpdesk_server.privacy.rounds.errors import (
     PhaseOver,
     TooManyRounds,
     UnknownMember,
+    UnknownRound,
     UnusableKey,
 )
 from warpdesk_server.privacy.rounds.records import LIVE, PHASES, Member, Phase, Place, Received, Roster, Status
@@ -109,24 +110,23 @@ class Rounds:
         with reading(self._engine) as connection:
             found = statements.round_row(connection, round_id)
             counts = statements.counts(connection, round_id)
-        return Status(
-            id=found.id,
-            owner=found.owner,
-            phase=found.phase,
-            created_at=found.created_at,
-            deadline=found.phase_ends,
-            clients=found.clients,
-            min_clients=found.min_clients,
-            roster=None if found.ring is None else len(json.loads(found.ring)),
-            degree=found.degree,
-            threshold=found.threshold,
-            dimension=found.dimension,
-            modulus_bits=found.modulus_bits,
-            counts=counts,
-            why=found.why,
-            job_id=found.job_id,
-            ended_at=found.ended_at,
-        )
+        return _status(found, counts)
+
+    def page(self, owner: str, limit: int, before: str | None = None) -> list[Status]:
+        """Rounds of an owner in the database, the newest first, from behind the round `before`.
+
+        Raises UnknownRound.
+        """
+        newest = (rounds.c.created_at.desc(), rounds.c.id.desc())
+        where = rounds.c.owner == owner
+        with reading(self._engine) as connection:
+            if before is not None:
+                last = connection.execute(select(rounds.c.created_at).where(where, rounds.c.id == before)).scalar()
+                if last is None:
+                    raise UnknownRound(f"there is no round {before}")
+                where &= tuple_(rounds.c.created_at, rounds.c.id) < (last, before)
+            found = connection.execute(select(rounds).where(where).order_by(*newest).limit(limit)).all()
+            return [_status(row, statements.counts(connection, row.id)) for row in found]
 
     # --- clients
 
@@ -397,3 +397,24 @@ class Rounds:
         if truncate_log(self._engine):
             with writing(self._engine) as connection:
                 connection.execute(update(rounds).where(rounds.c.id == round_id).values(erased=True))
+
+
+def _status(found: Row[Any], counts: Mapping[str, int]) -> Status:
+    return Status(
+        id=found.id,
+        owner=found.owner,
+        phase=found.phase,
+        created_at=found.created_at,
+        deadline=found.phase_ends,
+        clients=found.clients,
+        min_clients=found.min_clients,
+        roster=None if found.ring is None else len(json.loads(found.ring)),
+        degree=found.degree,
+        threshold=found.threshold,
+        dimension=found.dimension,
+        modulus_bits=found.modulus_bits,
+        counts=counts,
+        why=found.why,
+        job_id=found.job_id,
+        ended_at=found.ended_at,
+    )

@@ -105,7 +105,7 @@ def submit(api: Live, tmp_path: Path) -> tuple[str, ...]:
 
 
 def newest(api: Live) -> str:
-    return api.queue.jobs("local", 1)[0].request.id
+    return api.queue.jobs("local", 1)[0][0].request.id
 
 
 def test_a_terminal_shows_the_place_and_the_progress_and_nothing_is_left_of_it(
@@ -151,7 +151,7 @@ def test_what_is_no_terminal_gets_no_progress(api: Live, submit: tuple[str, ...]
     process = subprocess.Popen(
         [sys.executable, "-m", "warpdesk", *submit], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: api.queue.jobs("local", 1))
+    wait_until(lambda: api.queue.jobs("local", 1)[0])
     work(api.queue, api.store, newest(api))
     out, errors = process.communicate(timeout=60)
 

@@ -154,7 +154,7 @@ class World:
         """Run one and return what is told of it, to its owner and in logs."""
         self._pause.write_text(str(pause))
         http, numbers, answers = self.api.http, dict[str, float](), dict[str, httpx.Response]()
-        before = {record.request.id for record in self.api.queue.jobs("local", 200)}
+        before = {record.request.id for record in self.api.queue.jobs("local", 200)[0]}
         inputs = {"values": {"data": [1.0, 2.0]}}
         body = {"operation": "linger", "params": {"pause": str(self._pause)}, "inputs": inputs, "backend": "cpu"}
         since = time.time()
@@ -168,8 +168,8 @@ class World:
             return thread
 
         waits = [ask("POST wait", "POST", "/v1/jobs", json=body, headers={"Prefer": "wait=50"})]
-        wait_until(lambda: len(self.api.queue.jobs("local", 200)) > len(before))
-        (job_id,) = {record.request.id for record in self.api.queue.jobs("local", 200)} - before
+        wait_until(lambda: len(self.api.queue.jobs("local", 200)[0]) > len(before))
+        (job_id,) = {record.request.id for record in self.api.queue.jobs("local", 200)[0]} - before
         at = f"/v1/jobs/{job_id}"
         waits += [ask("GET events", "GET", f"{at}/events"), ask("GET wait", "GET", at, headers={"Prefer": "wait=50"})]
         for thread in waits:

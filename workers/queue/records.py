@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import nan
+from math import ceil, nan
 from typing import Literal, NamedTuple
 
 from warpdesk.models import State
@@ -137,6 +137,35 @@ class JobRecord:
         """Whether the attempt in the job record was claimed with this token."""
         expected = f"{self.attempt} {digest_of_claim(token)}"
         return hmac.compare_digest(self.claim.encode(), expected.encode())
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs of an owner are listed: those in one of some states (all for none), of an operation, and submitted
+    from a time on until before another. Times are Unix seconds, by the clock of the API that took the job."""
+
+    states: frozenset[State] = frozenset()
+    operation: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+    def takes(self, record: "JobRecord") -> bool:
+        """Whether a job record has the state and the operation that are asked for."""
+        return (not self.states or record.state in self.states) and self.operation in (None, record.request.operation)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether records are left out that lie in the range of times."""
+        return bool(self.states) or self.operation is not None
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """The bounds of job ids by submission, as ZREVRANGEBYLEX takes them: the highest and the lowest."""
+        first, end = (None if at is None else f"job_{max(0, ceil(at * 1000)):012x}" for at in (self.since, self.until))
+        return "+" if end is None else f"({end}", "-" if first is None else f"[{first}"
+
+
+ALL_JOBS = JobFilter()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,18 @@ from redis.retry import Retry
 from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Event, JobRequest, Provenance
-from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Enqueued, Finished, Held, JobRecord, Reaped
+from warpdesk_server.workers.queue.records import (
+    ALL_JOBS,
+    Batch,
+    Claim,
+    Ending,
+    Enqueued,
+    Finished,
+    Held,
+    JobFilter,
+    JobRecord,
+    Reaped,
+)
 from warpdesk_server.workers.queue.replication import Replicated
 
 
@@ -78,8 +89,10 @@ class ReplicatedJobs(JobQueue):
         """None: what is published is not confirmed, and the job has to be read."""
         return None
 
-    def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        return self._confirmed.jobs(owner, limit, before)
+    def jobs(
+        self, owner: str, limit: int, before: str | None = None, wanted: JobFilter = ALL_JOBS
+    ) -> tuple[Sequence[JobRecord], str | None]:
+        return self._confirmed.jobs(owner, limit, before, wanted)
 
     def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
         return self._confirmed.dead_letters(limit, before)

@@ -22,11 +22,14 @@ from warpdesk_server.workers.queue.counts import numbers
 from warpdesk_server.workers.queue.encoding import text_fields
 from warpdesk_server.workers.queue.lua import evaluate
 from warpdesk_server.workers.queue.protocol import KINDS, LONG, OF_TASKS, PRIORITIES, Event, Kind, ReportedStep
-from warpdesk_server.workers.queue.records import Backlog, JobRecord
+from warpdesk_server.workers.queue.records import ALL_JOBS, Backlog, JobFilter, JobRecord
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.queue.signatures import SignedRecords
 
 log = logging.getLogger("warpdesk.queue")
+
+SCANNED = 2000  # records that are read for one page of a list
+_AT_ONCE = 200
 
 
 class QueueView:
@@ -122,27 +125,40 @@ class QueueView:
         """
         return cast(int | None, self._eval(scripts.POSITION, job_id))
 
-    def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        """The job records in Redis of an owner, newest first, older than the id `before`."""
-        key = keys.owner_key(owner)
+    def jobs(
+        self, owner: str, limit: int, before: str | None = None, wanted: JobFilter = ALL_JOBS
+    ) -> tuple[Sequence[JobRecord], str | None]:
+        """The job records in Redis of an owner, newest first, older than the id `before`, and the id to go on from.
+
+        That id is None once there are no more. After SCANNED records it goes on there, whatever was found.
+        """
+        key, (highest, lowest) = keys.owner_key(owner), wanted.ids
         records: list[JobRecord] = []
-        while len(records) < limit:
-            highest = "+" if before is None else f"({before}"
+        left = SCANNED
+        if before is not None:
+            highest = min(f"({before}", highest, key=lambda bound: (bound == "+", bound))
+        while left:
+            # One more than is wanted shows whether there are more.
+            count = min(left, _AT_ONCE if wanted.narrow else limit - len(records) + 1)
             ids = [
                 entry.decode()
-                for entry in cast(
-                    list[bytes], self._redis.zrevrangebylex(key, highest, "-", start=0, num=limit - len(records))
-                )
+                for entry in cast(list[bytes], self._redis.zrevrangebylex(key, highest, lowest, start=0, num=count))
             ]
             if not ids:
-                break
-            before = ids[-1]
+                return records, None
             for job_id, record in zip(ids, self.records(ids), strict=True):
                 if record is not None and record.request.owner == owner:  # the list is not signed
-                    records.append(record)
+                    if not wanted.takes(record):
+                        pass
+                    elif len(records) == limit:
+                        return records, records[-1].request.id
+                    else:
+                        records.append(record)
                 elif not self._redis.exists(keys.job_key(job_id)):  # the record's time is over
                     self._redis.zrem(key, job_id)
-        return records
+            left -= len(ids)
+            highest = f"({ids[-1]}"
+        return records, highest[1:]
 
     def in_use(self, owner: str, array_id: str) -> bool:
         """Whether Redis has a live job of the owner, or a dead letter, that reads the array."""

@@ -171,6 +171,13 @@ class Result(Reply):
     provenance: Provenance
 
 
+class InputReference(Reply):
+    """An input of a job, as it was read."""
+
+    array: Annotated[str | None, Field(description="Id of the stored array; null of few numbers that came inline")]
+    dtype: Annotated[DType | None, Field(description="Of numbers that came inline")] = None
+
+
 class JobDescription(Reply):
     """What is told of a job, but its answer."""
 
@@ -210,6 +217,14 @@ class JobDescription(Reply):
 class Job(JobDescription):
     """A job, with its answer where that was waited for."""
 
+    params: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="As they were sent. Where one job is read; null of an erased one, and of an operation that "
+            "takes secrets or draws private noise"
+        ),
+    ] = None
+    inputs: Annotated[dict[str, InputReference] | None, Field(description="As `params`")] = None
     result: Annotated[Result | None, Field(description="With `Prefer: wait=N`, once the job succeeded")] = None
 
 

@@ -13,7 +13,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.conftest import SCALE, Live
 from tests.app.jobs.test_dead_letters import dead
 from warpdesk_server.app.access.audit import Audit, AuditEntry, AuditUnavailable
-from warpdesk_server.app.access.keys import create_key
+from warpdesk_server.app.access.keys import create_key, digest_of, rotate_key
 
 BUDGET = {"name": "a", "dataset": "orders", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "1"}
 
@@ -110,6 +110,51 @@ def test_what_cannot_be_written_down_is_not_done(serve_api: Callable[..., Any], 
         assert all(answer.headers["Retry-After"] == "60" for answer in answers)
         assert api.http.get(f"/v1/jobs/{job_id}").json()["status"] == "failed"
         assert api.http.post("/v1/jobs", json=SCALE).status_code == 202
+
+
+def test_the_log_is_read_over_http_page_by_page_and_then_as_it_grows(desk: Live) -> None:
+    for _ in range(3):
+        desk.http.post("/v1/budgets", json={**BUDGET, "epsilon": "-1"})
+    with desk.settings.audit_path.open("a") as file:
+        file.write('{"at":"2026-\n')  # a full disk cut it off
+
+    last = desk.http.get("/v1/audit", params={"limit": 2}).json()
+    found, url = [], "/v1/audit?after=0&limit=3"
+    while page := desk.http.get(url).json()["entries"]:
+        found += page
+        url = desk.http.get(url).json()["next"]
+        if len(found) > 20:
+            break
+
+    assert [line["outcome"] for line in last["entries"]] == ["read"], "the cut line is left out"
+    assert [line["outcome"] for line in found[:6]] == ["begun", "invalid-request"] * 3
+    assert found[0]["who"]["name"] == "boss"
+    fresh = desk.http.get(last["next"]).json()["entries"]
+    assert {line["action"] for line in fresh} == {"GET /v1/audit"}
+
+
+def test_a_log_that_was_renamed_is_read_from_its_new_beginning(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit.jsonl")
+    assert audit.lines(None, 10) == ([], 0)
+    audit.begin(AuditEntry({"user": "root"}, "keys revoke", "abc"))
+    (line,), position = audit.lines(None, 10)
+    assert audit.lines(position, 10) == ([], position)
+    assert audit.lines(position + 1, 10) == ([line], position)
+
+
+def test_keys_are_listed_without_what_their_tokens_could_be_known_by(desk: Live) -> None:
+    token = create_key(desk.settings.home, "trader", ["submit"])
+    rotated = rotate_key(desk.settings.keys_path, token.split("_")[1], 60.0)
+    desk.http.get("/v1/jobs", headers=bearer(rotated))  # from then on it is known here
+
+    answer = desk.http.get("/v1/keys")
+
+    boss, trader = answer.json()["keys"]
+    assert (boss["name"], boss["scopes"], boss["rotated_at"]) == ("boss", ["admin"], None)
+    assert (trader["id"], trader["scopes"]) == (token.split("_")[1], ["submit"])
+    assert trader["earlier_tokens_until"] > trader["rotated_at"]
+    for secret in (token, rotated, digest_of(token), digest_of(rotated)):
+        assert secret.rpartition("_")[2] not in answer.text
 
 
 def test_a_line_after_one_that_a_full_disk_cut_off_is_whole(tmp_path: Path) -> None:

@@ -581,7 +581,7 @@ def test_a_waiter_survives_a_restart_of_redis(tmp_path: Path, serve_api: Callabl
             wait_until(lambda: api.queue.length() == 1)
             server.stop()
             server.start()
-            job_id = api.queue.jobs("local", 1)[0].request.id
+            job_id = api.queue.jobs("local", 1)[0][0].request.id
             work(api.queue, api.store, job_id)
             answer = reply.result(40)
 
@@ -603,7 +603,7 @@ def test_a_redis_that_hangs_is_a_503_and_not_a_hang(tmp_path: Path, serve_api: C
 
         assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(503, "queue-unavailable")}
         # What was refused does not run: it is not queued, or was cancelled as soon as Redis had taken it.
-        wait_until(lambda: not [job for job in api.queue.jobs("local", 20) if not job.state.final])
+        wait_until(lambda: not [job for job in api.queue.jobs("local", 20)[0] if not job.state.final])
 
 
 @dataclass
@@ -642,7 +642,7 @@ def test_a_redis_that_hangs_after_a_slow_disk_is_a_503(tmp_path: Path, serve_api
             os.kill(pid, signal.SIGCONT)
 
         assert (answer.status_code, answer.json()["code"]) == (503, "queue-unavailable")
-        wait_until(lambda: not [job for job in api.queue.jobs("local", 20) if not job.state.final])
+        wait_until(lambda: not [job for job in api.queue.jobs("local", 20)[0] if not job.state.final])
 
 
 @dataclass

@@ -38,7 +38,7 @@ def test_the_same_request_with_the_same_key_is_one_job(api: Live) -> None:
     assert second.headers["Idempotent-Replayed"] == "true"
     assert second.headers["Location"] == first.headers["Location"]
     assert second.json()["id"] == first.json()["id"]
-    assert api.queue.length() == len(api.queue.jobs("local", 10)) == 1
+    assert api.queue.length() == len(api.queue.jobs("local", 10)[0]) == 1
 
 
 def test_many_at_once_with_one_key_are_one_job(api: Live) -> None:
@@ -52,7 +52,7 @@ def test_many_at_once_with_one_key_are_one_job(api: Live) -> None:
         assert {answer.status_code for answer in answers} == {202}
         assert len({answer.json()["id"] for answer in answers}) == 1
         assert sum("Idempotent-Replayed" not in answer.headers for answer in answers) == 1
-    assert api.queue.length() == len(api.queue.jobs("local", 10)) == 3
+    assert api.queue.length() == len(api.queue.jobs("local", 10)[0]) == 3
 
 
 def test_secrets_that_came_many_times_at_once_are_kept_once(api: Live) -> None:
@@ -76,7 +76,7 @@ def test_one_that_is_refused_lets_the_next_with_its_key_try(api: Live) -> None:
 
     assert {answer.status_code for answer in answers} <= {202, 422}
     assert {answer.json()["id"] for answer in answers if answer.status_code == 202} == {
-        api.queue.jobs("local", 10)[0].request.id
+        api.queue.jobs("local", 10)[0][0].request.id
     }
     assert {answer.json()["code"] for answer in answers if answer.status_code == 422} <= {
         "invalid-request", "idempotency-key-reused",
@@ -131,7 +131,7 @@ def test_a_job_that_is_done_is_answered_as_it_is(api: Live, end: str) -> None:
     assert waited.headers["Idempotent-Replayed"] == "true"
     if end == "work":
         assert waited.json()["result"]["outputs"] == {"scaled": [2.0, None, 6.0], "total": 8.0}
-    assert len(api.queue.jobs("local", 10)) == 1
+    assert len(api.queue.jobs("local", 10)[0]) == 1
 
 
 def test_a_second_request_may_wait_for_the_job_of_the_first(api: Live) -> None:
@@ -285,4 +285,4 @@ def test_a_request_that_redis_took_too_long_for_is_found_again_by_its_key(
 
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
         assert (again.status_code, again.json()["status"]) == (202, "queued")
-        assert len(api.queue.jobs("local", 10)) == 1
+        assert len(api.queue.jobs("local", 10)[0]) == 1

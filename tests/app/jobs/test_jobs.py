@@ -23,8 +23,8 @@ from warpdesk_server.workers.queue.records import Claim
 
 def wait_for_job(api: Live) -> str:
     """The id of the one job that a request in another thread enqueued."""
-    wait_until(lambda: api.queue.jobs("local", 1))
-    return api.queue.jobs("local", 1)[0].request.id
+    wait_until(lambda: api.queue.jobs("local", 1)[0])
+    return api.queue.jobs("local", 1)[0][0].request.id
 
 
 def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:

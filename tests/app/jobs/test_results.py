@@ -48,8 +48,8 @@ def test_an_answer_is_the_same_whether_it_is_written_at_once_or_in_a_thread(
         body = {"operation": "draw", "params": {"count": count}, "seed": 7}
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             reply = pool.submit(api.http.post, "/v1/jobs", json=body, headers={"Prefer": "wait=30"})
-            wait_until(lambda: api.queue.jobs("local", 1))
-            job_id = api.queue.jobs("local", 1)[0].request.id
+            wait_until(lambda: api.queue.jobs("local", 1)[0])
+            job_id = api.queue.jobs("local", 1)[0][0].request.id
             work(api.queue, api.store, job_id)
             waited = reply.result(30).json()
         result = api.http.get(f"/v1/jobs/{job_id}/result").json()

@@ -113,7 +113,7 @@ def test_waits_and_whole_times_are_those_of_the_records(api: Live) -> None:
 
     report = ask(api)
 
-    records = api.queue.jobs("local", 100)
+    records = api.queue.jobs("local", 100)[0]
     batch = report["queues"]["batch"]
     for name, times in (
         ("wait_seconds", [(job.started_at or 0) - job.submitted_at for job in records]),

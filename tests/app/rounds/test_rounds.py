@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.app.access.test_auth import bearer
 from tests.app.conftest import Live, connected, live
 from tests.claims import finish, take
 from tests.conftest import emptied, redis_of_its_own
@@ -151,7 +152,7 @@ class Played:
 
     def jobs(self) -> list[str]:
         """The round's jobs in Redis."""
-        records = self.api.queue.jobs("local", 200)
+        records = self.api.queue.jobs("local", 200)[0]
         return [record.request.id for record in records if record.request.params.get("round_id") == self.id]
 
     def close(self) -> None:
@@ -712,6 +713,27 @@ def test_a_round_can_be_canceled_by_who_made_it_and_holds_nothing_afterwards(api
     with pytest.raises(WarpdeskError, match="it was canceled"):
         played.members[1].send_vector(played.vectors[1])
     wait_until(played.erased)
+
+
+def test_a_key_lists_its_own_rounds_newest_first_in_pages_that_join(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    mine, others = (create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("a", "b"))
+    with serve_api(max_live_rounds=10) as api:
+        made = [api.http.post(PATH, json=REQUEST, headers=bearer(mine)).json()["id"] for _ in range(3)]
+        api.http.post(PATH, json=REQUEST, headers=bearer(others))
+        api.http.delete(f"{PATH}/{made[1]}", headers=bearer(mine))
+
+        found, url = [], f"{PATH}?limit=2"
+        while url:
+            page = api.http.get(url, headers=bearer(mine)).json()
+            found += [(one["id"], one["phase"]) for one in page["rounds"]]
+            url = page["next"]
+
+        assert found == [(made[2], "keys"), (made[1], "aborted"), (made[0], "keys")]
+        unknown = api.http.get(f"{PATH}?cursor=round_{'0' * 32}", headers=bearer(mine))
+        assert problem(unknown)[:2] == (404, "unknown-round")
+        assert "wdj_" not in api.http.get(PATH, headers=bearer(mine)).text, "join tokens are told once"
 
 
 def test_a_round_is_not_asked_for_by_what_is_no_id(api: Live) -> None:
