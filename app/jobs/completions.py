@@ -84,6 +84,15 @@ class Feed:
         return taken
 
 
+@dataclass(eq=False)
+class OwnersFeed:
+    """A request to the API that follows all jobs of an owner, for as long as its API key is accepted (`let_in`)."""
+
+    owner: str
+    let_in: Callable[[], bool]
+    woken: asyncio.Event = field(default_factory=asyncio.Event)  # set when there may be something new, or it is over
+
+
 class Completions:
     """The notifier of one API process: it wakes requests that wait for a job or read its events.
 
@@ -95,6 +104,7 @@ class Completions:
         self._queue = queue
         self._watches: dict[str, set[Watch]] = {}
         self._feeds: dict[str, set[Feed]] = {}
+        self._owners: dict[str, set[OwnersFeed]] = {}
         self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
         self._readers: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
         self._any_to_read = asyncio.Event()
@@ -115,6 +125,12 @@ class Completions:
         with _entered(self._feeds, job_id, Feed(job_id, after, let_in)) as feed:
             yield feed
 
+    @contextmanager
+    def follow_owner(self, owner: str, let_in: Callable[[], bool]) -> Iterator[OwnersFeed]:
+        """A feed of all jobs of an owner for a request, in the block: it is woken when one of them has an event."""
+        with _entered(self._owners, owner, OwnersFeed(owner, let_in)) as feed:
+            yield feed
+
     def release(self) -> None:
         """End all requests that wait for jobs and all event streams, because this API process stops. The jobs go on,
         and waits return them as they are."""
@@ -123,6 +139,12 @@ class Completions:
             for watch in watches:
                 watch.woken.set()
         for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.woken.set()
+        self._wake_owners()
+
+    def _wake_owners(self) -> None:
+        for feeds in self._owners.values():
             for feed in feeds:
                 feed.woken.set()
 
@@ -137,6 +159,7 @@ class Completions:
                 if not feed.let_in():
                     feed.over = True
                     feed.woken.set()
+        self._wake_owners()  # each looks at its key
 
     async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
         """Wait in a request for the job's end and return its record, or its present record when `seconds` pass or
@@ -269,6 +292,8 @@ class Completions:
         except ValidationError as error:
             log.warning("a job's event cannot be parsed: %s", error)
             return
+        for of_owner in self._owners.get(event.owner, ()):
+            of_owner.woken.set()
         for feed in self._feeds.get(event.job, ()):
             if self._queue.replicated:  # what is published is not confirmed: it is read
                 feed.fall_behind()
@@ -289,6 +314,7 @@ class Completions:
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.fall_behind()
+        self._wake_owners()
         self._ended.update(dict.fromkeys(self._watches))
         self._any_to_read.set()
 
@@ -355,19 +381,19 @@ class Completions:
                     log.exception("the follow-up of job %s failed", record.request.id)
 
 
-L = TypeVar("L", Watch, Feed)
+L = TypeVar("L", Watch, Feed, OwnersFeed)
 
 
 @contextmanager
-def _entered(register: dict[str, set[L]], job_id: str, listener: L) -> Iterator[L]:
-    register.setdefault(job_id, set()).add(listener)
+def _entered(register: dict[str, set[L]], name: str, listener: L) -> Iterator[L]:
+    register.setdefault(name, set()).add(listener)
     try:
         yield listener
     finally:
-        listeners = register[job_id]
+        listeners = register[name]
         listeners.discard(listener)
         if not listeners:
-            del register[job_id]
+            del register[name]
 
 
 @asynccontextmanager

@@ -575,14 +575,6 @@ def test_the_allowed_methods_of_each_path_are_those_of_the_document(api: Live) -
         assert sorted(allowed) == sorted(method.upper() for method in routes)
 
 
-def test_a_type_of_problem_leads_to_its_meaning(api: Live) -> None:
-    problem = api.http.get("/v1/jobs/job_1").json()
-
-    meaning = api.http.get(problem["type"]).json()
-
-    assert meaning == {"code": "unknown-job", "status": 404, "title": problem["title"], "retryable": False}
-
-
 def test_the_answers_of_an_api_are_neither_sniffed_nor_framed_nor_kept(api: Live) -> None:
     headers = httpx.get(f"{api.url}/v1/jobs", headers={"X-Request-ID": "mine-1"}).headers
 

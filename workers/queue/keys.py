@@ -12,6 +12,10 @@ lane, an owner, a worker or a job exist while they hold something.
                                                 worker that has the job may
     warpdesk:events:<id>              stream    the job's events: entry "<number>-0", field "event", an Event as JSON;
                                                 as long as the record
+    warpdesk:events:of:<owner>        stream    the events of all jobs of an owner, once they were followed: entry
+                                                "<number>-0", fields "event", "operation" and "private"; the last 2,000
+                                                or so, a day after the latest
+    warpdesk:events:number:<owner>    hash      "number" of the last event in that stream; a day after it was followed
     warpdesk:progress:<id>            stream    what a task reported: entry "<step>-0", fields "at" and "values"; as
                                                 long as the record
     warpdesk:jobs:<owner>             zset      the ids of an owner's jobs, all scores 0: in time order, being UUIDv7
@@ -75,6 +79,11 @@ DAY_SECONDS = 24 * 3600
 
 JOB = "warpdesk:job:"
 EVENTS_OF = "warpdesk:events:"
+# Below the events of jobs, which accounts of Redis from before may read and write.
+FEED = "warpdesk:events:of:"
+FEED_EVENTS = 2000
+FEED_SECONDS = DAY_SECONDS
+FOLLOWED = "warpdesk:events:number:"
 PROGRESS_OF = "warpdesk:progress:"
 JOBS_OF = "warpdesk:jobs:"
 LIVE = "warpdesk:live:"

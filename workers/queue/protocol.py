@@ -196,10 +196,20 @@ class Event(Message):
     reason: str | None = None  # of "queued": why it is queued again; of a task's "progress": why it began again
     step: int | None = None  # of a task's "progress"
     values: dict[str, float | None] | None = None  # of a task's "progress": what it reports of the step
+    owner: str = ""  # of the job, if all events of the owner are followed
 
     @property
     def final(self) -> bool:
         return self.event not in ("queued", "running", "progress", "paused")
+
+
+class OwnersEvent(NamedTuple):
+    """An event in the stream of all events of an owner's jobs, with its number there."""
+
+    number: int
+    event: Event
+    operation: str
+    private: bool
 
 
 class ReportedStep(NamedTuple):

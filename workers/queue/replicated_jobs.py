@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import Event, JobRequest, Provenance
+from warpdesk_server.workers.queue.protocol import Event, JobRequest, OwnersEvent, Provenance
 from warpdesk_server.workers.queue.records import (
     ALL_JOBS,
     Batch,
@@ -99,6 +99,12 @@ class ReplicatedJobs(JobQueue):
 
     def events(self, job_id: str, after: int = 0) -> list[Event]:
         return self._confirmed.events(job_id, after) if super().events(job_id, after) else []
+
+    def begin_to_follow(self, owner: str) -> int:
+        return self._confirmed.begin_to_follow(owner)
+
+    def events_of(self, owner: str, after: int, limit: int) -> list[OwnersEvent]:
+        return self._confirmed.events_of(owner, after, limit) if super().events_of(owner, after, 1) else []
 
     def replay(self, owner: str, key: str) -> tuple[str, str] | None:
         return None if super().replay(owner, key) is None else self._confirmed.replay(owner, key)

@@ -21,7 +21,16 @@ from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import numbers
 from warpdesk_server.workers.queue.encoding import text_fields
 from warpdesk_server.workers.queue.lua import evaluate
-from warpdesk_server.workers.queue.protocol import KINDS, LONG, OF_TASKS, PRIORITIES, Event, Kind, ReportedStep
+from warpdesk_server.workers.queue.protocol import (
+    KINDS,
+    LONG,
+    OF_TASKS,
+    PRIORITIES,
+    Event,
+    Kind,
+    OwnersEvent,
+    ReportedStep,
+)
 from warpdesk_server.workers.queue.records import ALL_JOBS, Backlog, JobFilter, JobRecord
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.queue.signatures import SignedRecords
@@ -171,6 +180,30 @@ class QueueView:
         """
         entries = cast(list[Any], self._redis.xrange(keys.events_key(job_id), min=f"({after}-0"))
         return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
+
+    def begin_to_follow(self, owner: str) -> int:
+        """Have Redis keep the events of all jobs of an owner, for a day from the latest call on. Returns the number of
+        the last one."""
+        key = f"{keys.FOLLOWED}{owner}"
+        with self._redis.pipeline() as pipe:
+            # By the clock, so that numbers grow also after they were forgotten.
+            pipe.hsetnx(key, "number", int(self.time() * 1000))
+            pipe.expire(key, keys.FEED_SECONDS)
+            pipe.hget(key, "number")
+            return int(pipe.execute()[-1])
+
+    def events_of(self, owner: str, after: int, limit: int) -> list[OwnersEvent]:
+        """The events in Redis of all jobs of an owner after the one of that number, oldest first."""
+        entries = cast(list[Any], self._redis.xrange(f"{keys.FEED}{owner}", min=f"({after}-0", count=limit))
+        return [
+            OwnersEvent(
+                int(entry.partition(b"-")[0]),
+                Event.model_validate_json(fields[b"event"]),
+                fields[b"operation"].decode(),
+                fields[b"private"] == b"1",
+            )
+            for entry, fields in entries
+        ]
 
     def reported_steps(self, job_id: str, after: int, limit: int) -> list[ReportedStep]:
         """What a task reported in Redis of its steps after that one, in their order, at most `limit` of them."""

@@ -255,6 +255,7 @@ class JobEvent(Reply):
     values: Annotated[
         dict[str, float | None] | None, Field(description="Of a task's `progress`: the numbers that it reports")
     ] = None
+    operation: Annotated[str | None, Field(description="Where the events of all jobs are followed")] = None
 
 
 class TaskStep(Reply):

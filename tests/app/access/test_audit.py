@@ -34,6 +34,8 @@ def desk(serve_api: Callable[..., Any], tmp_path: Path) -> Iterator[Live]:
 def test_every_route_that_only_an_admin_may_use_leaves_a_line(desk: Live) -> None:
     others = bearer(create_key(desk.settings.home, "others", ["submit", "read", "cancel", "metrics"]))
     paths = desk.http.get("/openapi.json").json()["paths"]
+    endless = paths.pop("/v1/events")  # whose answer never ends
+    assert endless.keys() == {"get"}
     routes = [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
     def ask(method: str, path: str, **headers: str) -> int:

@@ -47,11 +47,11 @@ class Stream:
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self.comments = 0
-        self._lines = response.iter_lines()
+        self.lines = response.iter_lines()
 
     def __iter__(self) -> Iterator[StreamEvent]:
         fields: dict[str, str] = {}
-        for line in self._lines:
+        for line in self.lines:
             name, _, value = line.partition(":")
             if line and not name:
                 self.comments += 1
@@ -67,7 +67,7 @@ class Stream:
     def comment(self) -> None:
         """Read until the next line that is not empty, which must be a comment."""
         before = self.comments
-        for line in self._lines:
+        for line in self.lines:
             if line:
                 assert line.startswith(":"), line
                 self.comments += 1
@@ -125,6 +125,7 @@ def test_a_stream_tells_what_was_and_what_happens_and_ends_with_the_job(api: Liv
             "reason": None,
             "step": None,
             "values": None,
+            "operation": None,
         }
     record = api.queue.get(job_id)
     assert record is not None

@@ -2,21 +2,31 @@
 --@include clock
 --@include records
 
--- A job that is being enqueued. Its id is not public yet, so nobody waits for its events: they are not published.
+-- A job that is being enqueued. Its id is not public yet, so nobody waits for its events: they are not published, unless
+-- all of the owner's are followed.
 local new_job = nil
 
 -- Append an event of a job and publish it. With the last one comes the record, so that nobody has to read it. `more` is
 -- JSON of further fields: their numbers keep all their digits.
 local function add_event(id, name, field, value, more)
-  local private, attempt = get(id, 'private', 'attempt')
+  local private, attempt, owner = get(id, 'private', 'attempt', 'owner')
   if private == '1' and (name == const.RUNNING or name == 'progress') then return end
   local number = redis.call('HINCRBY', const.JOB .. id, 'events', 1)
   local event = {job = id, number = number, event = name, at = now(), attempt = tonumber(attempt)}
   if field then event[field] = value end
+  local followed = redis.call('EXISTS', const.FOLLOWED .. owner) == 1
+  if followed then event.owner = owner end
   local text = cjson.encode(event)
   if more then text = string.sub(text, 1, -2) .. ',' .. more .. '}' end
   redis.call('XADD', const.EVENTS_OF .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
-  if id == new_job then return end
+  if followed then
+    local place = redis.call('HINCRBY', const.FOLLOWED .. owner, 'number', 1)
+    redis.call('XADD', const.FEED .. owner, 'MAXLEN', '~', const.FEED_EVENTS, string.format('%d-0', place), 'event',
+      text, 'operation', operation_of(id), 'private', private or '0')
+    redis.call('EXPIRE', const.FEED .. owner, const.FEED_SECONDS)
+  elseif id == new_job then
+    return
+  end
   if name ~= const.QUEUED and name ~= const.RUNNING and name ~= const.PAUSED and name ~= 'progress' then
     local fields, record, size = redis.call('HGETALL', const.JOB .. id), {}, 0
     for at = 1, #fields, 2 do
