@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from warpdesk.models import FILE_NAME, MEDIA_TYPE, DType
+from warpdesk_server.kernels import axes
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching, Joint
 from warpdesk_server.kernels.fingerprint import fingerprint
@@ -39,7 +40,8 @@ class Input:
     """The declaration of one input array in an operation's contract.
 
     `name` is that of job records and implementations. `renamed` is its name in documents, where that is another one;
-    requests may use both.
+    requests may use both. `axes` are the names of its axes, such as "asset time", for each rank that it may have
+    (`kernels.axes`); none where its rank does not tell them.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Input:
     empty: bool = False  # an axis of length 0 allowed
     secret: bool = False  # erased from the store when the job is committed
     renamed: str = ""
+    axes: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -63,6 +66,10 @@ class Output:
     """The declaration of one output of an operation: an array, or a JSON value (number, string, list or object).
 
     Of a task it may also be a file. `file` is the name under which it is downloaded, `media_type` what it is sent as.
+    Of an array, `axes` are the names of its axes, for each rank that it may have: the last whose axes all have a length
+    are its own. An axis has the length of an input's axis of the same name, or that of `Operation.sizes`. `dtype` is
+    its dtype, or a function of the parameters; "same": that of the first input. `finite` promises that it never holds a
+    NaN or an infinity.
     """
 
     name: str
@@ -70,8 +77,13 @@ class Output:
     kind: Literal["array", "value", "file"] = "array"
     file: str = ""
     media_type: str = ""
+    axes: tuple[str, ...] = ()
+    dtype: DType | Literal["same"] | Callable[[Any], DType] = "float64"
+    finite: bool = False
 
     def __post_init__(self) -> None:
+        if self.axes and self.kind != "array":
+            raise ValueError(f"output {self.name} is no array, and has no axes")
         if self.kind == "file":
             if not re.fullmatch(FILE_NAME, self.file) or not re.fullmatch(MEDIA_TYPE, self.media_type):
                 raise ValueError(
@@ -313,6 +325,7 @@ class Operation(Computation):
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
     `compile_seconds` is about how long one core compiles its example for the CPU; quick ones are warm first.
     `compiled_with` is a name for what its example compiles, if other operations compile the same.
+    `sizes` are the lengths of axes that parameters decide, by their names (`kernels.axes`).
     `sharding` is how a job is cut for several workers; None, or its answer is None, where the job stays whole. An
     operation that is confidential has none: its key stays on one host.
     """
@@ -322,12 +335,31 @@ class Operation(Computation):
     compiled_with: str = ""
     grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
     sharding: Callable[[Any, Mapping[str, ArrayInfo]], Sharding | None] | None = None
+    sizes: Callable[[Any, Mapping[str, ArrayInfo]], Mapping[str, int | axes.Shape]] = lambda params, inputs: {}  # noqa: ARG005
 
     def __post_init__(self) -> None:
         if any(output.kind == "file" for output in self.outputs):
             raise TypeError(f"{self.name}: only a task has outputs that are files")
         if self.sharding is not None and self.confidential:
             raise TypeError(f"{self.name} is confidential: it stays on one host, and cannot have `sharding`")
+
+    def infer(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> dict[str, ArrayInfo | None]:
+        """The descriptions of the arrays that a valid job of the operation gives, by output, known before it runs.
+
+        None where the data decide the shape, such as the number of bars. `has_nan` and `has_inf` say what an output may
+        hold. Outputs that are JSON values are not among them.
+        """
+        given = ((expected.axes, inputs[expected.name]) for expected in self.inputs if expected.name in inputs)
+        named = [(axes.fitting(written, info.ndim), info.shape) for written, info in given]
+        known = axes.lengths((names, shape) for names, shape in named if names)
+        decided = self.sizes(params, inputs)
+        known |= {name: (size,) if isinstance(size, int) else size for name, size in decided.items()}
+        found: dict[str, ArrayInfo | None] = {}
+        for output in self.outputs:
+            if output.kind == "array":
+                shape = axes.shape_of(output.axes, known)
+                found[output.name] = None if shape is None else _described(output, params, inputs, shape)
+        return found
 
     def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
         """The operation's one call for a batch of jobs with these parameters and inputs of equal dtypes and shapes.
@@ -388,6 +420,14 @@ class Operation(Computation):
             importlib.import_module(f"{self.package}.{backend}"), self.name
         )
         return function
+
+
+def _described(output: Output, params: Params, inputs: Mapping[str, ArrayInfo], shape: axes.Shape) -> ArrayInfo:
+    dtype: Any = output.dtype(params) if callable(output.dtype) else output.dtype
+    if dtype == "same":
+        dtype = next(iter(inputs.values())).dtype
+    special = dtype.startswith("float") and not output.finite
+    return ArrayInfo(dtype, shape, has_nan=special, has_inf=special)
 
 
 def digest_of_code(packages: Iterable[str], libraries: Iterable[str] = ()) -> str:

@@ -415,6 +415,18 @@ def _cost(params: Any, infos: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(shown + prices + scratch + held + grid.fixed + grid.each, work=work, step=_STEP)
 
 
+def _axis_sizes(params: Any, _infos: Mapping[str, ArrayInfo]) -> dict[str, int]:
+    sets = sets_of_params(params)
+    return {
+        "metric": len(METRICS),
+        "set": sets.count,
+        "parameter": len(sets.names),
+        "power": 4,
+        "block": params.blocks,
+        "check": params.prefix_checks,
+    }
+
+
 def _like(params: Sweep, sets: Sets, shard: Shard) -> Sweep:
     """The sweep of a shard's sets."""
     columns = {name: column[shard.first : shard.end] for name, column in zip(sets.names, sets.columns, strict=True)}
@@ -552,6 +564,7 @@ _INPUTS = tuple(
         (1, 2),
         required=name == "close",
         nan=True,
+        axes=indicator.AXES,
     )
     for name in INPUTS
 )
@@ -570,6 +583,8 @@ _PREFIX = Output(
     "prefix_differences",
     "of each prefix check how many runs had other signals before the cut; 0 shows that the graph does not look ahead, "
     "and nothing of series that the request gives; shape (checks), int64",
+    axes=("check",),
+    dtype="int64",
 )
 _CROSS = {
     "let": {"fast": {"op": "sma", "of": "close", "period": {"param": "fast"}},
@@ -587,13 +602,22 @@ BACKTEST_SWEEP = Operation(
     params=Sweep,
     inputs=_INPUTS,
     outputs=(
-        Output("metrics", f"{_METRICS}; shape (metrics, sets) or (metrics, sets, assets), float64"),
+        Output(
+            "metrics",
+            f"{_METRICS}; shape (metrics, sets) or (metrics, sets, assets), float64",
+            axes=("metric set", "metric set asset"),
+        ),
         Output(
             "block_sums",
             "sums of the returns' first four powers in each block, for `overfitting`; shape (4, sets, blocks) or "
             "(4, sets, assets, blocks)",
+            axes=("power set block", "power set asset block"),
         ),
-        Output("sets", "the value of each parameter in each set, shape (parameters, sets), float64"),
+        Output(
+            "sets",
+            "the value of each parameter in each set, shape (parameters, sets), float64",
+            axes=("parameter set",),
+        ),
         _PREFIX,
         *_NAMES,
     ),
@@ -602,6 +626,7 @@ BACKTEST_SWEEP = Operation(
     ),
     cost=_cost,
     grid=_grid,
+    sizes=_axis_sizes,
     check=_check,
     batching=Batching(steps=2e6, alike=False),
     sharding=_sharding,
@@ -616,18 +641,24 @@ BACKTEST = Operation(
     params=Single,
     inputs=_INPUTS,
     outputs=(
-        Output("equity", "equity at each close, of the shape of close, float64"),
-        Output("position", "units at each close, negative if short, of the shape of close, float64"),
+        Output("equity", "equity at each close, of the shape of close, float64", axes=indicator.AXES),
+        Output(
+            "position", "units at each close, negative if short, of the shape of close, float64", axes=indicator.AXES
+        ),
         Output(
             "trades",
             f"shape (trades, {len(TRADE_FIELDS)}), float64: {', '.join(TRADE_FIELDS)}; reasons are numbered "
             f"{', '.join(REASONS)}; an open trade's exit_bar is -1, its exit_price the last close",
+            axes=("trade field",),  # the data decide how many
         ),
-        Output("metrics", f"{_METRICS}; shape (metrics) or (metrics, assets), float64"),
+        Output(
+            "metrics", f"{_METRICS}; shape (metrics) or (metrics, assets), float64", axes=("metric", "metric asset")
+        ),
         Output(
             "portfolio_returns",
             "returns of a portfolio that gives each asset's account its part of the capital, and moves no money "
             "between them afterwards, shape (time), float64",
+            axes=("time",),
         ),
         _PREFIX,
         *_NAMES,
@@ -637,6 +668,7 @@ BACKTEST = Operation(
     example=Example({"strategy": _CROSS, "values": {"fast": 5, "slow": 13}, **_COSTS}, _BARS),
     cost=_cost,
     grid=_grid,
+    sizes=_axis_sizes,
     check=_check,
     batching=Batching(steps=2e6, alike=False),
     compile_seconds=9.0,
@@ -650,13 +682,21 @@ OVERFITTING = Operation(
     package="warpdesk_server.kernels.backtest",
     params=Overfitting,
     inputs=(
-        Input("returns", "of each set at each bar, shape (sets, bars), oldest first", _REAL, (2,), required=False),
+        Input(
+            "returns",
+            "of each set at each bar, shape (sets, bars), oldest first",
+            _REAL,
+            (2,),
+            required=False,
+            axes=("set time",),
+        ),
         Input(
             "block_sums",
             "what backtest_sweep gives of one asset, shape (4, sets, blocks)",
             ("float64",),
             (3,),
             required=False,
+            axes=("power set block",),
         ),
     ),
     outputs=(
@@ -670,10 +710,11 @@ OVERFITTING = Operation(
         Output("pbo", "probability of backtest overfitting: how often the best set in half of the blocks is not better "
                "than the median in the other half", "value"),
         Output("splits", "how many halves were tried", "value"),
-        Output("logits", "of each split the logit of the rank that the best set of one half has in the other"),
-        Output("chosen", "of each split its best set, int64"),
+        Output("logits", "of each split the logit of the rank that the best set of one half has in the other",
+               axes=("split",)),
+        Output("chosen", "of each split its best set, int64", axes=("split",), dtype="int64"),
         Output("walk_forward", "for each tested block: block, chosen set, Sharpe ratio in training and in the test; "
-               "shape (blocks, 4), float64"),
+               "shape (blocks, 4), float64", axes=("block column",)),
         Output("walk_forward_sharpe", "Sharpe ratio of the tested blocks together, of a year", "value"),
     ),
     example=Example(
@@ -682,6 +723,9 @@ OVERFITTING = Operation(
     ),
     cost=_overfitting_cost,
     grid=_overfitting_grid,
+    sizes=lambda params, _infos: {
+        "split": splits_of(params), "block": params.blocks - (params.train_blocks or 1), "column": 4,
+    },
     check=_check_overfitting,
     batching=Batching(steps=2e6, alike=False),
     compile_seconds=5.0,

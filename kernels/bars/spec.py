@@ -187,8 +187,17 @@ def _example(dtype: str = "float64", **params: object) -> Example:
     )
 
 
-def _input(name: str, doc: str, ranks: tuple[int, ...] = (1, 2)) -> Input:
-    return Input(name, doc, ("float64", "float32"), ranks, required=False, nan=True)
+_ENTRIES = ("entry", "asset entry")
+# How many bars there are, the data decide.
+_BARS = ("bar", "asset bar")
+
+
+def _input(name: str, doc: str) -> Input:
+    return Input(name, doc, ("float64", "float32"), (1, 2), required=False, nan=True, axes=_ENTRIES)
+
+
+def _prices(name: str, doc: str) -> Output:
+    return Output(name, doc, axes=_BARS, dtype="same")
 
 
 _OF_BARS = "of smaller bars, shape (bars) or (assets, bars)"
@@ -206,23 +215,25 @@ OPERATION = Operation(
         _input("volume", f"volumes {_OF_BARS}, at least 0"),
         _input("vwap", f"average prices {_OF_BARS}; else (high + low + close) / 3. May be NaN where the volume is 0"),
         Input("time", "of each tick, or the start of each smaller bar: nanoseconds since 1970 UTC, not decreasing",
-              ("int64",), (1,)),
+              ("int64",), (1,), axes=("entry",)),
         Input("session_open", "when sessions open: nanoseconds since 1970 UTC, ascending; entries outside the sessions "
-              "are left out, and no bar spans two", ("int64",), (1,), required=False),
-        Input("session_close", "when they close; an entry at that time is outside", ("int64",), (1,), required=False),
+              "are left out, and no bar spans two", ("int64",), (1,), required=False, axes=("session",)),
+        Input("session_close", "when they close; an entry at that time is outside", ("int64",), (1,), required=False,
+              axes=("session",)),
     ),
     outputs=(
         Output("time", "when a bar starts: (bars), int64 nanoseconds since 1970 UTC; by time its place in the grid, "
-               "else that of its first entry"),
-        Output("close_time", "by time when a bar ends, which belongs to the next; else the time of its last entry"),
-        Output("open", "first prices: (bars) or (assets, bars), of the inputs' dtype"),
-        Output("high", "highest prices"),
-        Output("low", "lowest prices"),
-        Output("close", "last prices"),
-        Output("volume", "sums of sizes"),
-        Output("vwap", "prices weighted by size; NaN where the volume is 0"),
-        Output("count", "entries in each bar, int64"),
-        Output("complete", "1 where a bar can change no more: (bars), uint8"),
+               "else that of its first entry", axes=("bar",), dtype="int64"),
+        Output("close_time", "by time when a bar ends, which belongs to the next; else the time of its last entry",
+               axes=("bar",), dtype="int64"),
+        _prices("open", "first prices: (bars) or (assets, bars), of the inputs' dtype"),
+        _prices("high", "highest prices"),
+        _prices("low", "lowest prices"),
+        _prices("close", "last prices"),
+        _prices("volume", "sums of sizes"),
+        _prices("vwap", "prices weighted by size; NaN where the volume is 0"),
+        Output("count", "entries in each bar, int64", axes=_BARS, dtype="int64"),
+        Output("complete", "1 where a bar can change no more: (bars), uint8", axes=("bar",), dtype="uint8"),
         Output("left_out", "times outside the sessions, or at which no asset has all its numbers", "value"),
     ),
     example=_example(by="time", every=60.0),

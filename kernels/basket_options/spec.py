@@ -252,8 +252,14 @@ OPERATION = Operation(
     package="warpdesk_server.kernels.basket_options",
     params=BasketOption,
     inputs=(
-        Input("spot", "price of each asset today, shape (assets)", _REAL, (1,)),
-        Input("volatility", "of each asset, per square root of a year, shape (assets), or (1) for all", _REAL, (1,)),
+        Input("spot", "price of each asset today, shape (assets)", _REAL, (1,), axes=("asset",)),
+        Input(
+            "volatility",
+            "of each asset, per square root of a year, shape (assets), or (1) for all",
+            _REAL,
+            (1,),
+            axes=("asset",),
+        ),
         Input(
             "correlation",
             "of the log prices, shape (assets, assets): symmetric, with 1 on the diagonal, positive definite; may be "
@@ -261,6 +267,7 @@ OPERATION = Operation(
             _REAL,
             (2,),
             required=False,
+            axes=("asset asset",),
         ),
         Input(
             "dividend",
@@ -268,6 +275,7 @@ OPERATION = Operation(
             _REAL,
             (1,),
             required=False,
+            axes=("asset",),
         ),
         Input(
             "weights",
@@ -276,6 +284,7 @@ OPERATION = Operation(
             _REAL,
             (1,),
             required=False,
+            axes=("asset",),
         ),
     ),
     outputs=(

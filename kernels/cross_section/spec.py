@@ -156,12 +156,14 @@ def _check_neutralise(params: Neutralise, inputs: Mapping[str, ArrayInfo]) -> No
 
 
 _REAL: tuple[DType, ...] = ("float64", "float32")
+_OF_ASSETS = ("asset", "asset time")
 _VALUES = Input(
     "values",
     "a number for each asset and bar, shape (assets, time), oldest bar first; NaN: the asset is not there at that bar",
     _REAL,
     (2,),
     nan=True,
+    axes=("asset time",),
 )
 _GROUPS = Input(
     "groups",
@@ -171,6 +173,7 @@ _GROUPS = Input(
     ("int64", "int32"),
     (1, 2),
     required=False,
+    axes=_OF_ASSETS,
 )
 _FACTORS = Input(
     "factors",
@@ -180,6 +183,7 @@ _FACTORS = Input(
     (2, 3),
     required=False,
     nan=True,
+    axes=("factor asset", "factor asset time"),
 )
 _WEIGHTS = Input(
     "weights",
@@ -189,6 +193,7 @@ _WEIGHTS = Input(
     (1, 2),
     required=False,
     nan=True,
+    axes=_OF_ASSETS,
 )
 
 _SHOWN: dict[str, dict[str, Any]] = {
@@ -198,7 +203,10 @@ _SHOWN: dict[str, dict[str, Any]] = {
     },
     "groups": {"data": [10, 20, 10, 20, 20], "dtype": "int64"},
 }
-_SHAPE = "of the shape and dtype of values"
+
+
+def _like_values(name: str, doc: str) -> Output:
+    return Output(name, f"{doc}; of the shape and dtype of values", axes=("asset time",), dtype="same")
 
 
 # More assets than a block sorts, with equal numbers among them.
@@ -246,7 +254,7 @@ CROSS_RANK = _operation(
     "cross_rank",
     "Rank or percentile of each asset among all assets, or its group, at each bar.",
     Rank,
-    (Output("rank", f"1 for the least number, or its percentile; {_SHAPE}"),),
+    (_like_values("rank", "1 for the least number, or its percentile"),),
     Example({}, _SHOWN),
     steps=5e5,
     variants=(_MANY,),
@@ -255,7 +263,7 @@ CROSS_ZSCORE = _operation(
     "cross_zscore",
     "Distance of each asset from the mean of all assets, or its group, in standard deviations, at each bar.",
     ZScore,
-    (Output("zscore", f"(value - mean) / standard deviation, NaN where that is 0 or unknown; {_SHAPE}"),),
+    (_like_values("zscore", "(value - mean) / standard deviation, NaN where that is 0 or unknown"),),
     Example({}, _SHOWN),
     steps=2e6,
 )
@@ -263,7 +271,7 @@ WINSORISE = _operation(
     "winsorise",
     "Clip each asset to two quantiles of all assets, or its group, at each bar.",
     Winsorise,
-    (Output("winsorised", f"the clipped values; {_SHAPE}"),),
+    (_like_values("winsorised", "the clipped values"),),
     Example({"lower": 0.1, "upper": 0.9}, _SHOWN),
     steps=5e5,
 )
@@ -272,11 +280,13 @@ NEUTRALISE = _operation(
     "What a mean, group means or a regression on factors leave of each asset at each bar: demeaned or neutral values.",
     Neutralise,
     (
-        Output("residual", f"residuals of the least-squares regression; {_SHAPE}"),
+        _like_values("residual", "residuals of the least-squares regression"),
         Output(
             "used",
             "how many factors the regression of each bar used, shape (time), int32; fewer than were given where some "
             "are combinations of others",
+            axes=("time",),
+            dtype="int32",
         ),
     ),
     Example({}, {**_SHOWN, "factors": {"data": [[0.1, 1.2, -0.3, 0.8, -1.0]], "dtype": "float64"}}),

@@ -42,6 +42,12 @@ def spend(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
     return charged(params, inputs["values"].shape)
 
 
+def sizes(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> dict[str, tuple[int, ...]]:
+    shape = inputs["values"].shape
+    whole = params.mode == "aggregate" or params.query == "identity"
+    return {"...": shape if whole else (released(params, shape),)}
+
+
 def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
     """The cost of a noisy release: values as float64 and a byte each to check them, the integers, the noisy values.
 
@@ -109,13 +115,14 @@ OPERATION = Operation(
             "records: (n,) or (n, d), one row per person; aggregate: the statistic, (d,) or (n, d)",
             ("float64", "float32", "int64", "int32", "uint32", "uint8"),
             (1, 2),
+            axes=("record", "record value"),
         ),
     ),
     outputs=(
         Output(
             "noisy",
             "float64: sum or mean (d,), counts (bins,), or records or statistic in the values' shape, with noise",
-            "array",
+            axes=("...",),
         ),
         Output("mechanism", "discrete_laplace or discrete_gaussian", "value"),
         Output(
@@ -159,6 +166,7 @@ OPERATION = Operation(
     cost=cost,
     check=check,
     grid=grid,
+    sizes=sizes,
     batching=Batching(steps=5e5, alike=False),  # each has a key of its own
     randomness="private",
     spend=spend,

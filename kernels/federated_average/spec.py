@@ -150,6 +150,16 @@ def cost(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(bytes=arrays + held + of_clients, work=work)
 
 
+def sizes(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> dict[str, int]:
+    """The lengths of what the next round needs: of the model, and of the moments of fedadam."""
+    width = size(params, inputs)[1]
+    return {"parameter": width * ("model" in inputs), "moment": width * (params.strategy == "fedadam")}
+
+
+def _state(name: str, doc: str) -> Input:
+    return Input(name, doc, _NUMBERS, (1,), required=False, axes=("element",))
+
+
 _UPDATES = {"data": [[1.0, -2.0, 0.5], [0.25, 4.0, -1.5], [8.0, 0.0, 2.0]], "dtype": "float64"}
 _WEIGHTS = {"data": [3.0, 5.0, 2.0], "dtype": "float64"}
 _MODEL = {"data": [0.5, 0.0, -0.5], "dtype": "float64"}
@@ -168,24 +178,39 @@ OPERATION = Operation(
     package="warpdesk_server.kernels.federated_average",
     params=FederatedAverage,
     inputs=(
-        Input("updates", "one client's update in each row: (n, d)", _NUMBERS, (2,), required=False),
+        Input(
+            "updates",
+            "one client's update in each row: (n, d)",
+            _NUMBERS,
+            (2,),
+            required=False,
+            axes=("client element",),
+        ),
         Input(
             "weights",
             "weight of each client, 1 where none are given: (n,)",
             ("float64", "float32", "int64", "int32", "uint32", "uint8"),
             (1,),
             required=False,
+            axes=("client",),
         ),
-        Input("sum", "instead of updates: the sum of a round with output int: (d,)", ("int64",), (1,), required=False),
-        Input("model", "the model before this round: (d,)", _NUMBERS, (1,), required=False),
-        Input("first_moment", "of fedadam, from the round before: (d,)", _NUMBERS, (1,), required=False),
-        Input("second_moment", "of fedadam, from the round before: (d,)", _NUMBERS, (1,), required=False),
+        Input(
+            "sum",
+            "instead of updates: the sum of a round with output int: (d,)",
+            ("int64",),
+            (1,),
+            required=False,
+            axes=("element",),
+        ),
+        _state("model", "the model before this round: (d,)"),
+        _state("first_moment", "of fedadam, from the round before: (d,)"),
+        _state("second_moment", "of fedadam, from the round before: (d,)"),
     ),
     outputs=(
-        Output("average", "float64: the weighted average of the updates: (d,)", "array"),
-        Output("model", "float64: the model after this round: (d,); empty where none was given", "array"),
-        Output("first_moment", "float64: for the next round of fedadam: (d,); empty for fedavg", "array"),
-        Output("second_moment", "float64: for the next round of fedadam: (d,); empty for fedavg", "array"),
+        Output("average", "float64: the weighted average of the updates: (d,)", axes=("element",)),
+        Output("model", "float64: the model after this round: (d,); empty where none was given", axes=("parameter",)),
+        Output("first_moment", "float64: for the next round of fedadam: (d,); empty for fedavg", axes=("moment",)),
+        Output("second_moment", "float64: for the next round of fedadam: (d,); empty for fedavg", axes=("moment",)),
         Output("total_weight", "what the sum was divided by: the true total, or with dp expected_weight", "value"),
         Output("mechanism", "discrete_gaussian, or null without dp", "value"),
         Output("scale", "sigma of the noise on the average: exact rational and number; null without dp", "value"),
@@ -215,6 +240,7 @@ OPERATION = Operation(
     cost=cost,
     check=check,
     grid=grid,
+    sizes=sizes,
     batching=Batching(steps=5e5, alike=False),  # each has a key of its own
     # Updates are private with noise and without: they are overwritten in memory, and no two jobs share an answer.
     randomness="private",

@@ -404,11 +404,17 @@ EXPRESSION = Operation(
             (1, 2),
             required=False,
             nan=True,
+            axes=indicator.AXES,
         )
         for name in INPUTS
     ),
     outputs=(
-        Output("series", "the outputs in the order of their names, shape (outputs, time) or (outputs, assets, time)"),
+        Output(
+            "series",
+            "the outputs in the order of their names, shape (outputs, time) or (outputs, assets, time)",
+            axes=("output time", "output asset time"),
+            dtype="same",
+        ),
         Output("names", "the names of the outputs", "value"),
         Output("first", "the bar from which on all that an output reads has a number, without gaps", "value"),
     ),
@@ -430,6 +436,7 @@ EXPRESSION = Operation(
     cost=_cost,
     grid=_grid,
     check=check,
+    sizes=lambda params, _infos: {"output": len(params.outputs)},
     batching=spec.BATCHING,
     sharding=_sharding,
     same_as=_TWINS,

@@ -32,6 +32,7 @@ from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.sharding import Division, Sharding
 
 MOST_WORK = 2e11  # steps of about a nanosecond of one core
+AXES = ("time", "asset time")  # of every series
 _EXAMPLE_BARS = 48
 
 Bars = Annotated[int, Field(ge=1, le=spec.LONGEST_PERIOD)]
@@ -162,7 +163,10 @@ def indicator(
             package="warpdesk_server.kernels.indicators",
             params=model,
             inputs=inputs,
-            outputs=tuple(Output(each, f"{doc}; of the inputs' shape and dtype") for each, doc in outputs.items()),
+            outputs=tuple(
+                Output(each, f"{doc}; of the inputs' shape and dtype", axes=AXES, dtype="same")
+                for each, doc in outputs.items()
+            ),
             example=Example(dict(example or {}), bars),
             variants=tuple(Example({**(example or {}), **variant}, bars) for variant in variants),
             cost=lambda params, infos: cost_of(
@@ -184,7 +188,7 @@ def indicator(
 def _input(name: str, oldest: bool) -> Input:
     recorded, renamed = ("prices", "close") if oldest and name == "close" else (name, "")
     doc = f"{INPUTS.get(name, 'no known input')}, shape (time) or (assets, time), oldest first"
-    return Input(recorded, doc, ("float64", "float32"), (1, 2), nan=True, renamed=renamed)
+    return Input(recorded, doc, ("float64", "float32"), (1, 2), nan=True, renamed=renamed, axes=AXES)
 
 
 def _require_whole(

@@ -269,11 +269,28 @@ OPERATION = Operation(
     package="warpdesk_server.kernels.matmul",
     params=MatmulParams,
     inputs=(
-        Input("a", "left factor, shape (m, k) or (batch, m, k)", ("float64", "float32"), (2, 3)),
-        Input("b", "right factor, shape (k, n) or (batch, k, n), of a's dtype", ("float64", "float32"), (2, 3)),
+        Input(
+            "a",
+            "left factor, shape (m, k) or (batch, m, k)",
+            ("float64", "float32"),
+            (2, 3),
+            axes=("row inner", "batch row inner"),
+        ),
+        Input(
+            "b",
+            "right factor, shape (k, n) or (batch, k, n), of a's dtype",
+            ("float64", "float32"),
+            (2, 3),
+            axes=("inner column", "batch inner column"),
+        ),
     ),
     outputs=(
-        Output("product", "a @ b, shape (m, n) or (batch, m, n), of the factors' dtype"),
+        Output(
+            "product",
+            "a @ b, shape (m, n) or (batch, m, n), of the factors' dtype",
+            axes=("row column", "batch row column"),
+            dtype="same",
+        ),
         Output("algorithm", "what ran: kernel or library", "value"),
         Output("algorithm_reason", "why that one", "value"),
         Output("precision", "the format products were formed in: ieee, tf32, bf16 or fp16", "value"),

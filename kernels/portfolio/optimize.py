@@ -111,8 +111,8 @@ def _limits(_params: Any, inputs: Mapping[str, ArrayInfo]) -> TaskLimits:
 _FLOAT: tuple[Literal["float64"]] = ("float64",)
 
 
-def _input(name: str, doc: str, rank: int = 1) -> Input:
-    return Input(name, doc, _FLOAT, (rank,), required=False)
+def _input(name: str, doc: str, axes: str = "asset") -> Input:
+    return Input(name, doc, _FLOAT, (len(axes.split()),), required=False, axes=(axes,))
 
 
 TASK = Task(
@@ -121,22 +121,35 @@ TASK = Task(
     package="warpdesk_server.kernels.portfolio",
     params=Optimize,
     inputs=(
-        _input("covariance", "symmetric covariance matrix of the returns, shape (assets, assets)", 2),
+        _input("covariance", "symmetric covariance matrix of the returns, shape (assets, assets)", "asset asset"),
         _input("means", "mean return of each asset, shape (assets)"),
-        _input("scenarios", "returns of each asset in each scenario, equally likely, shape (scenarios, assets)", 2),
+        _input(
+            "scenarios",
+            "returns of each asset in each scenario, equally likely, shape (scenarios, assets)",
+            "scenario asset",
+        ),
         _input("lower", "lower bound of each weight, shape (assets) or (1); default 0"),
         _input("upper", "upper bound of each weight, shape (assets) or (1); default 1"),
-        _input("groups", "factors of the weights in the sum of each group, shape (groups, assets)", 2),
-        _input("group_lower", "the least of each sum, shape (groups)"),
-        _input("group_upper", "the most of each sum, shape (groups)"),
+        _input("groups", "factors of the weights in the sum of each group, shape (groups, assets)", "group asset"),
+        _input("group_lower", "the least of each sum, shape (groups)", "group"),
+        _input("group_upper", "the most of each sum, shape (groups)", "group"),
         _input("previous", "weights before, for turnover and costs, shape (assets)"),
         _input("costs", "cost of a change of each weight by 1, as a return, shape (assets) or (1)"),
         _input("benchmark", "weights for tracking_error, shape (assets)"),
     ),
     outputs=(
-        Output("weights", "with sum 1, shape (assets)"),
-        Output("bounds", "-1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int32, shape (assets)"),
-        Output("risk_contributions", "each asset's part of the variance, with sum 1, shape (assets); (0) without one"),
+        Output("weights", "with sum 1, shape (assets)", axes=("asset",)),
+        Output(
+            "bounds",
+            "-1 for an asset at its lower bound, 1 at its upper one, to 1e-6, int32, shape (assets)",
+            axes=("asset",),
+            dtype="int32",
+        ),
+        Output(
+            "risk_contributions",
+            "each asset's part of the variance, with sum 1, shape (assets); (0) without one",
+            axes=("asset",),
+        ),
         Output("mean", "means'w; null without means", "value"),
         Output("risk", "standard deviation of the return; null without a covariance", "value"),
         Output("cvar", "mean of the worst losses over scenarios; null without scenarios", "value"),

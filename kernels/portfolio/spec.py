@@ -167,13 +167,20 @@ def _check_risk_parity(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
     check_of_assets(inputs, check_square(inputs, MOST_EIGENVALUES if params.spectrum else MOST_ASSETS), "budgets")
 
 
+OF_MATRICES = ("asset asset", "batch asset asset")
+OF_ASSETS = ("asset", "batch asset")
+OF_EACH = ("1", "batch")  # a number of each matrix
+_OF_COMPONENTS = ("component", "batch component")
+
+
 def conditioning_outputs(asked_by: str) -> tuple[Output, Output]:
     return (
-        Output("smallest_eigenvalue", f"of the covariance, shape (1) or (batch); NaN without {asked_by}"),
+        Output("smallest_eigenvalue", f"of the covariance, shape (1) or (batch); NaN without {asked_by}", axes=OF_EACH),
         Output(
             "condition_number",
             "the greatest eigenvalue over the smallest, infinite where that is 0 but for rounding; "
             f"shape (1) or (batch); NaN without {asked_by}",
+            axes=OF_EACH,
         ),
     )
 
@@ -184,6 +191,7 @@ COVARIANCE_INPUT = Input(
     "symmetric covariance matrix of simple returns, shape (assets, assets) or (batch, assets, assets)",
     ("float64",),
     (2, 3),
+    axes=OF_MATRICES,
 )
 MATRIX = {"data": [[0.04, 0.006, 0.01], [0.006, 0.09, 0.018], [0.01, 0.018, 0.16]], "dtype": "float64"}
 _RETURNS = {
@@ -199,33 +207,58 @@ COVARIANCE = Operation(
     package="warpdesk_server.kernels.portfolio",
     params=Covariance,
     inputs=(
-        Input("returns", "simple returns, shape (assets, time) or (batch, assets, time), oldest first", _REAL, (2, 3)),
+        Input(
+            "returns",
+            "simple returns, shape (assets, time) or (batch, assets, time), oldest first",
+            _REAL,
+            (2, 3),
+            axes=("asset time", "batch asset time"),
+        ),
     ),
     outputs=(
-        Output("covariance", "per year, shape (assets, assets) or (batch, assets, assets), float64"),
-        Output("correlation", "of the same shape; NaN beside an asset whose variance is 0"),
-        Output("means", "mean of each asset's returns per year, shape (assets) or (batch, assets); ewma: weighted"),
-        Output("shrinkage", "ledoit_wolf: the weight of the equal correlations, from 0 to 1; else 0; (1) or (batch)"),
-        Output("eigenvalues", "of the covariance, ascending, shape (assets) or (batch, assets); (..., 0) if not asked"),
+        Output("covariance", "per year, shape (assets, assets) or (batch, assets, assets), float64", axes=OF_MATRICES),
+        Output("correlation", "of the same shape; NaN beside an asset whose variance is 0", axes=OF_MATRICES),
+        Output(
+            "means",
+            "mean of each asset's returns per year, shape (assets) or (batch, assets); ewma: weighted",
+            axes=OF_ASSETS,
+        ),
+        Output(
+            "shrinkage",
+            "ledoit_wolf: the weight of the equal correlations, from 0 to 1; else 0; (1) or (batch)",
+            axes=OF_EACH,
+        ),
+        Output(
+            "eigenvalues",
+            "of the covariance, ascending, shape (assets) or (batch, assets); (..., 0) if not asked",
+            axes=("eigenvalue", "batch eigenvalue"),
+        ),
         Output(
             "explained_variance",
             "the variance along each component, which is its eigenvalue, falling; shape (components) or "
             "(batch, components)",
+            axes=_OF_COMPONENTS,
         ),
         Output(
             "explained_variance_ratio",
             "explained_variance as a part of the sum of all variances; NaN where nothing varies",
+            axes=_OF_COMPONENTS,
         ),
         Output(
             "components",
             "the principal components, eigenvectors of length 1 whose largest element is positive, shape "
             "(components, assets) or (batch, components, assets)",
+            axes=("component asset", "batch component asset"),
         ),
         *conditioning_outputs("`eigenvalues` or `components`"),
     ),
     example=Example({}, {"returns": _RETURNS}),
     cost=_covariance_cost,
     grid=_covariance_grid,
+    sizes=lambda params, inputs: {
+        "component": params.components,
+        "eigenvalue": inputs["returns"].shape[-2] if params.eigenvalues else 0,
+    },
     check=_check_covariance,
     batching=Batching(steps=3e8, alike=False),
     variants=(Example({"method": "ledoit_wolf", "components": 2}, {"returns": _RETURNS}),),
@@ -245,14 +278,19 @@ RISK_PARITY = Operation(
             ("float64",),
             (1,),
             required=False,
+            axes=("asset",),
         ),
     ),
     outputs=(
-        Output("weights", "above 0, with sum 1, shape (assets) or (batch, assets)"),
-        Output("risk_contributions", "each asset's part of the risk, with sum 1, of the same shape"),
-        Output("risk", "standard deviation of the portfolio's return, shape (1) or (batch)"),
-        Output("iterations", "sweeps over all assets, int32, shape (1) or (batch)"),
-        Output("residual", "the greatest distance of a risk contribution from its budget, shape (1) or (batch)"),
+        Output("weights", "above 0, with sum 1, shape (assets) or (batch, assets)", axes=OF_ASSETS, finite=True),
+        Output("risk_contributions", "each asset's part of the risk, with sum 1, of the same shape", axes=OF_ASSETS),
+        Output("risk", "standard deviation of the portfolio's return, shape (1) or (batch)", axes=OF_EACH),
+        Output("iterations", "sweeps over all assets, int32, shape (1) or (batch)", axes=OF_EACH, dtype="int32"),
+        Output(
+            "residual",
+            "the greatest distance of a risk contribution from its budget, shape (1) or (batch)",
+            axes=OF_EACH,
+        ),
         *conditioning_outputs("`spectrum`"),
     ),
     example=Example({}, {"covariance": MATRIX}),

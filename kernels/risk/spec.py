@@ -283,6 +283,10 @@ def _check_scenarios(params: ValueAtRisk, inputs: Mapping[str, ArrayInfo]) -> No
             )
 
 
+def _var_sizes(params: Any, inputs: Mapping[str, ArrayInfo]) -> dict[str, int]:
+    return {"level": len(params.levels), "asset": inputs["weights"].shape[-1] * params.components}
+
+
 def _var_sharding(params: Any, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
     """The sharding of a value at risk: portfolios. A shard reads, or simulates, all scenarios."""
     weights = inputs["weights"]
@@ -312,15 +316,25 @@ def named(params: ValueAtRisk) -> dict[str, Any]:
 _REAL: tuple[DType, ...] = ("float64", "float32")
 _SHAPE = "shape (portfolios, levels), or (levels) for one portfolio"
 _PARTS = "shape (portfolios, levels, assets), or (levels, assets); without `components` the last axis has length 0"
+
+
+def _of_levels(name: str, doc: str) -> Output:
+    return Output(name, f"{doc}; {_SHAPE}", axes=("level", "portfolio level"))
+
+
+def _of_parts(name: str, doc: str) -> Output:
+    return Output(name, f"{doc}; {_PARTS}", axes=("level asset", "portfolio level asset"))
+
+
 _ARRAYS = (
-    Output("var", f"value at risk: the loss that is exceeded with probability 1 - level; {_SHAPE}"),
-    Output("cvar", f"expected shortfall: the mean of the worst 1 - level of the losses; {_SHAPE}"),
-    Output("var_error", f"standard error of var; NaN where it is not known; {_SHAPE}"),
-    Output("cvar_error", f"standard error of cvar; NaN where it is not known; {_SHAPE}"),
-    Output("marginal_var", f"derivative of var by each asset's weight; {_PARTS}"),
-    Output("component_var", f"weight times marginal_var: parts of var, which add up to it; {_PARTS}"),
-    Output("marginal_cvar", f"derivative of cvar by each asset's weight; {_PARTS}"),
-    Output("component_cvar", f"weight times marginal_cvar: parts of cvar, which add up to it; {_PARTS}"),
+    _of_levels("var", "value at risk: the loss that is exceeded with probability 1 - level"),
+    _of_levels("cvar", "expected shortfall: the mean of the worst 1 - level of the losses"),
+    _of_levels("var_error", "standard error of var; NaN where it is not known"),
+    _of_levels("cvar_error", "standard error of cvar; NaN where it is not known"),
+    _of_parts("marginal_var", "derivative of var by each asset's weight"),
+    _of_parts("component_var", "weight times marginal_var: parts of var, which add up to it"),
+    _of_parts("marginal_cvar", "derivative of cvar by each asset's weight"),
+    _of_parts("component_cvar", "weight times marginal_cvar: parts of cvar, which add up to it"),
 )
 FLAT = tuple(output.name for output in _ARRAYS[:4])
 CONTRIBUTIONS = tuple(output.name for output in _ARRAYS[4:])
@@ -340,6 +354,7 @@ VALUE_AT_RISK = Operation(
             "amount held of each asset, shape (assets), or (portfolios, assets); losses are in its unit",
             _REAL,
             (1, 2),
+            axes=("asset", "portfolio asset"),
         ),
         Input(
             "returns",
@@ -347,14 +362,23 @@ VALUE_AT_RISK = Operation(
             _REAL,
             (2,),
             required=False,
+            axes=("scenario asset",),
         ),
-        Input("probabilities", "weights of the scenarios, 0 or more, shape (scenarios)", _REAL, (1,), required=False),
+        Input(
+            "probabilities",
+            "weights of the scenarios, 0 or more, shape (scenarios)",
+            _REAL,
+            (1,),
+            required=False,
+            axes=("scenario",),
+        ),
         Input(
             "covariance",
             "covariance of the returns instead of these, shape (assets, assets)",
             _REAL,
             (2,),
             required=False,
+            axes=("asset asset",),
         ),
         Input(
             "mean",
@@ -362,6 +386,7 @@ VALUE_AT_RISK = Operation(
             _REAL,
             (1,),
             required=False,
+            axes=("asset",),
         ),
     ),
     outputs=(
@@ -374,6 +399,7 @@ VALUE_AT_RISK = Operation(
     cost=_var_cost,
     check=_check_var,
     grid=_var_grid,
+    sizes=_var_sizes,
     batching=Batching(steps=1e8, alike=False),
     sharding=_var_sharding,
     randomness="seed",
@@ -445,6 +471,16 @@ def _check_times(inputs: Mapping[str, ArrayInfo], least: int) -> None:
 
 
 _SERIES = "shape (series); of one series (1)"
+_OF_TIMES = ("time", "series time")
+
+
+def _of_series(name: str, doc: str, dtype: DType = "float64") -> Output:
+    return Output(name, f"{doc}; {_SERIES}", axes=("1", "series"), dtype=dtype)
+
+
+def _of_drawdowns(name: str, doc: str, dtype: DType = "int32") -> Output:
+    return Output(name, doc, axes=("1 drawdown", "series drawdown"), dtype=dtype)
+
 
 VAR_BACKTEST = Operation(
     name="var_backtest",
@@ -457,28 +493,33 @@ VAR_BACKTEST = Operation(
             "what was earned, shape (series, time) or (time), oldest first; losses are negative",
             _REAL,
             (1, 2),
+            axes=_OF_TIMES,
         ),
         Input(
             "var",
             "the forecasts, of the shape of returns, losses positive: exceeded where -return > var",
             _REAL,
             (1, 2),
+            axes=_OF_TIMES,
         ),
     ),
     outputs=(
-        Output("exceptions", f"how often the loss exceeded the forecast, int64; {_SERIES}"),
+        _of_series("exceptions", "how often the loss exceeded the forecast, int64", "int64"),
         Output("expected", "how often it should have: (1 - level) times the number of forecasts", "value"),
-        Output("kupiec", f"likelihood ratio of unconditional coverage (proportion of failures); {_SERIES}"),
-        Output("kupiec_p", f"its p-value, chi-squared with 1 degree of freedom; {_SERIES}"),
-        Output("independence", f"Christoffersen's likelihood ratio of independence; NaN where unknown; {_SERIES}"),
-        Output("independence_p", f"its p-value, chi-squared with 1 degree of freedom; {_SERIES}"),
-        Output("conditional", f"likelihood ratio of conditional coverage: kupiec + independence; {_SERIES}"),
-        Output("conditional_p", f"its p-value, chi-squared with 2 degrees of freedom; {_SERIES}"),
+        _of_series("kupiec", "likelihood ratio of unconditional coverage (proportion of failures)"),
+        _of_series("kupiec_p", "its p-value, chi-squared with 1 degree of freedom"),
+        _of_series("independence", "Christoffersen's likelihood ratio of independence; NaN where unknown"),
+        _of_series("independence_p", "its p-value, chi-squared with 1 degree of freedom"),
+        _of_series("conditional", "likelihood ratio of conditional coverage: kupiec + independence"),
+        _of_series("conditional_p", "its p-value, chi-squared with 2 degrees of freedom"),
         Output(
-            "transitions", "how often no exception or one (first) was followed by none or one; int64, (series, 2, 2)"
+            "transitions",
+            "how often no exception or one (first) was followed by none or one; int64, (series, 2, 2)",
+            axes=("1 before after", "series before after"),
+            dtype="int64",
         ),
         Output("zone", "of the Basel traffic light for each series: green, yellow or red", "value"),
-        Output("cumulative", f"probability of fewer or as many exceptions, by which the zone is chosen; {_SERIES}"),
+        _of_series("cumulative", "probability of fewer or as many exceptions, by which the zone is chosen"),
         Output("unknown", "for each series null, or a sentence why its independence is not known", "value"),
     ),
     example=Example(
@@ -491,6 +532,7 @@ VAR_BACKTEST = Operation(
     cost=_series_cost,
     check=_check_backtest,
     grid=_series_grid,
+    sizes=lambda _params, _inputs: {"before": 2, "after": 2},
     batching=Batching(steps=1e7, alike=False),
     compile_seconds=1.0,
     counted_as="risk",
@@ -502,36 +544,48 @@ PERFORMANCE = Operation(
     package="warpdesk_server.kernels.risk",
     params=Performance,
     inputs=(
-        Input("returns", "simple returns, -1 or more, shape (series, time) or (time), oldest first", _REAL, (1, 2)),
-        Input("benchmark", "simple returns of a benchmark, shape (time)", _REAL, (1,), required=False),
+        Input(
+            "returns",
+            "simple returns, -1 or more, shape (series, time) or (time), oldest first",
+            _REAL,
+            (1, 2),
+            axes=_OF_TIMES,
+        ),
+        Input("benchmark", "simple returns of a benchmark, shape (time)", _REAL, (1,), required=False, axes=("time",)),
     ),
     outputs=(
-        Output("total_return", f"growth over all times, less 1; {_SERIES}"),
-        Output("annual_return", f"the same a year, compounded (CAGR); {_SERIES}"),
-        Output("volatility", f"standard deviation (n - 1) times the root of periods a year; {_SERIES}"),
-        Output("sharpe", f"mean over risk_free by the standard deviation, a year; {_SERIES}"),
-        Output("sortino", f"mean over target by the downside deviation over all n times, a year; {_SERIES}"),
-        Output("calmar", f"annual_return by max_drawdown; {_SERIES}"),
-        Output("omega", f"sum of returns above target by that of those below it; {_SERIES}"),
-        Output("skew", f"third moment by the 3/2 power of the variance (n); {_SERIES}"),
-        Output("kurtosis", f"fourth moment by the square of the variance (n), less 3; {_SERIES}"),
-        Output("max_drawdown", f"largest fall from a peak, as a positive part of it; {_SERIES}"),
-        Output(
-            "drawdown_depth", "of the deepest drawdowns, deepest first, 0 where there are fewer; (series, drawdowns)"
+        _of_series("total_return", "growth over all times, less 1"),
+        _of_series("annual_return", "the same a year, compounded (CAGR)"),
+        _of_series("volatility", "standard deviation (n - 1) times the root of periods a year"),
+        _of_series("sharpe", "mean over risk_free by the standard deviation, a year"),
+        _of_series("sortino", "mean over target by the downside deviation over all n times, a year"),
+        _of_series("calmar", "annual_return by max_drawdown"),
+        _of_series("omega", "sum of returns above target by that of those below it"),
+        _of_series("skew", "third moment by the 3/2 power of the variance (n)"),
+        _of_series("kurtosis", "fourth moment by the square of the variance (n), less 3"),
+        _of_series("max_drawdown", "largest fall from a peak, as a positive part of it"),
+        _of_drawdowns(
+            "drawdown_depth",
+            "of the deepest drawdowns, deepest first, 0 where there are fewer; (series, drawdowns)",
+            "float64",
         ),
-        Output("drawdown_start", "how many returns had been earned at the peak; -1: none; int32, (series, drawdowns)"),
-        Output("drawdown_trough", "how many at the lowest point; -1: none; int32, (series, drawdowns)"),
-        Output(
+        _of_drawdowns(
+            "drawdown_start", "how many returns had been earned at the peak; -1: none; int32, (series, drawdowns)"
+        ),
+        _of_drawdowns("drawdown_trough", "how many at the lowest point; -1: none; int32, (series, drawdowns)"),
+        _of_drawdowns(
             "drawdown_recovery",
             "how many when the peak was reached again; -1: not yet, or none; int32, (series, drawdowns)",
         ),
-        Output("drawdown_length", "returns from peak to recovery, or to the end; 0: none; int32, (series, drawdowns)"),
-        Output("tracking_error", f"standard deviation (n - 1) of returns less the benchmark's, a year; {_SERIES}"),
-        Output("information_ratio", f"mean of returns less the benchmark's by their deviation, a year; {_SERIES}"),
-        Output("beta", f"covariance with the benchmark by its variance; {_SERIES}"),
-        Output("alpha", f"mean excess return less beta times the benchmark's, a year (Jensen); {_SERIES}"),
-        Output("up_capture", f"geometric mean where the benchmark rose, by the benchmark's there; {_SERIES}"),
-        Output("down_capture", f"geometric mean where the benchmark fell, by the benchmark's there; {_SERIES}"),
+        _of_drawdowns(
+            "drawdown_length", "returns from peak to recovery, or to the end; 0: none; int32, (series, drawdowns)"
+        ),
+        _of_series("tracking_error", "standard deviation (n - 1) of returns less the benchmark's, a year"),
+        _of_series("information_ratio", "mean of returns less the benchmark's by their deviation, a year"),
+        _of_series("beta", "covariance with the benchmark by its variance"),
+        _of_series("alpha", "mean excess return less beta times the benchmark's, a year (Jensen)"),
+        _of_series("up_capture", "geometric mean where the benchmark rose, by the benchmark's there"),
+        _of_series("down_capture", "geometric mean where the benchmark fell, by the benchmark's there"),
         Output("undefined", "sentences: which numbers are NaN, of how many series, and why", "value"),
     ),
     example=Example(
@@ -544,6 +598,7 @@ PERFORMANCE = Operation(
     cost=_series_cost,
     check=_check_performance,
     grid=_series_grid,
+    sizes=lambda params, _inputs: {"drawdown": params.drawdowns},
     batching=Batching(steps=1e6, alike=False),
     compile_seconds=2.0,
     counted_as="risk",

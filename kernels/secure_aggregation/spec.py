@@ -340,8 +340,21 @@ OPERATION = Operation(
     package="warpdesk_server.kernels.secure_aggregation",
     params=SecureAggregation,
     inputs=(
-        Input("masked", "masked vectors, one row per survivor: (survivors, dim)", ("uint32", "uint64"), (2,)),
-        Input("self_seeds", "seeds of the survivors' self masks: (survivors, 32)", ("uint8",), (2,), secret=True),
+        Input(
+            "masked",
+            "masked vectors, one row per survivor: (survivors, dim)",
+            ("uint32", "uint64"),
+            (2,),
+            axes=("survivor element",),
+        ),
+        Input(
+            "self_seeds",
+            "seeds of the survivors' self masks: (survivors, 32)",
+            ("uint8",),
+            (2,),
+            secret=True,
+            axes=("survivor byte",),
+        ),
         Input(
             "pair_seeds",
             "seeds shared by a dropped client and a survivor: (pairs, 32)",
@@ -349,10 +362,16 @@ OPERATION = Operation(
             (2,),
             required=False,
             secret=True,
+            axes=("pair byte",),
         ),
     ),
     outputs=(
-        Output("sum", "sum of the survivors' vectors: int64, or float64 for output float and mean: (dim,)", "array"),
+        Output(
+            "sum",
+            "sum of the survivors' vectors: int64, or float64 for output float and mean: (dim,)",
+            axes=("element",),
+            dtype=lambda params: "int64" if params.output == "int" else "float64",
+        ),
         Output("survivors", "the clients summed", "value"),
         Output(
             "overflow_proof",

@@ -178,11 +178,15 @@ SHARE = Operation(
             ("float64", "float32", "int64", "int32", "uint32", "uint8"),
             (1,),
             secret=True,
+            axes=("element",),
         ),
     ),
     outputs=(
         Output(
-            "shares", "share of x = 1, 2, ... in row 0, 1, ...: (shares, n), uint32 for m31, uint64 for m61", "array"
+            "shares",
+            "share of x = 1, 2, ... in row 0, 1, ...: (shares, n), uint32 for m31, uint64 for m61",
+            axes=("share element",),
+            dtype=lambda params: DTYPE[params.field],
         ),
         Output("x", "x of each row", "value"),
         Output("statement", "what this result protects and what it does not", "value"),
@@ -191,6 +195,7 @@ SHARE = Operation(
     cost=cost_share,
     check=check_share,
     grid=grid_share,
+    sizes=lambda params, _inputs: {"share": params.shares},
     batching=Batching(steps=2e7, alike=False),  # each has a key of its own
     randomness="private",
     variants=(
@@ -204,9 +209,18 @@ RECONSTRUCT = Operation(
     summary="Give an array back from its shares; every share beyond the threshold is checked, corrupted ones are named",
     package="warpdesk_server.kernels.shamir",
     params=ShamirReconstruct,
-    inputs=(Input("shares", "one row per share: (shares, n)", ("uint32", "uint64"), (2,), secret=True),),
+    inputs=(
+        Input(
+            "shares", "one row per share: (shares, n)", ("uint32", "uint64"), (2,), secret=True, axes=("share element",)
+        ),
+    ),
     outputs=(
-        Output("values", "int64, or float64 where a scale is given: (n,)", "array"),
+        Output(
+            "values",
+            "int64, or float64 where a scale is given: (n,)",
+            axes=("element",),
+            dtype=lambda params: "int64" if params.scale is None else "float64",
+        ),
         Output("extra", "how many shares beyond the threshold every element was checked against", "value"),
         Output("corrupted", "x of the shares that were found to be corrupted and left out", "value"),
         Output("inconsistent", "how many elements the shares given disagree at", "value"),

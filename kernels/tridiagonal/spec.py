@@ -148,6 +148,13 @@ def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(nbytes + device, work=float(systems.count * numbers), step=1e-8)
 
 
+def _sizes(params: Any, inputs: Mapping[str, ArrayInfo]) -> dict[str, int | tuple[int, ...]]:
+    """The sizes of answers. `...` stands for what the rank of an input does not tell: systems, rows and parts."""
+    systems = systems_of(params, inputs)
+    sizes: dict[str, int | tuple[int, ...]] = {"...": systems.shape, "system": systems.count}
+    return sizes | ({"part": 2} if systems.parts == 2 else {})
+
+
 def _sharding(params: Any, inputs: Mapping[str, ArrayInfo]) -> Sharding | None:
     systems = systems_of(params, inputs)
     if not systems.batch:
@@ -193,19 +200,44 @@ _RHS = Input(
     (1, 2, 3),
     nan=True,
 )
+_OF_SYSTEMS = ("system",)
 _STATUS = (
-    Output("log_determinant", "ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one"),
-    Output("sign", "det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)"),
-    Output("smallest_pivot", "the smallest |u| / |d| of each system, at most 1: near 0 digits are lost; float64"),
-    Output("dominant", "1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8"),
+    Output(
+        "log_determinant",
+        "ln |det(T - z I)| of each system, float64, shape (systems), or (1) for a single one",
+        axes=_OF_SYSTEMS,
+    ),
+    Output(
+        "sign",
+        "det / |det|: 1 or -1, or a complex number of size 1; float64, shape (systems) or (systems, 2)",
+        axes=("system", "system part"),
+    ),
+    Output(
+        "smallest_pivot",
+        "the smallest |u| / |d| of each system, at most 1: near 0 digits are lost; float64",
+        axes=_OF_SYSTEMS,
+    ),
+    Output(
+        "dominant",
+        "1 where |d| >= |a| + |c| in every row, so that no pivoting is needed; uint8",
+        axes=_OF_SYSTEMS,
+        dtype="uint8",
+    ),
 )
 _VERDICT = (
     Output(
         "status",
         "of each system: 0 certified, 1 certified after a repetition in twice the precision, 2 a pivot was refused, "
         "3 an input is not finite, 4 not certified, or beyond float32. From 2 on its answers are NaN; uint8",
+        axes=_OF_SYSTEMS,
+        dtype="uint8",
     ),
-    Output("row", "the row that a status of 2 or 3 is about, counted from 0, else -1; int64"),
+    Output(
+        "row",
+        "the row that a status of 2 or 3 is about, counted from 0, else -1; int64",
+        axes=_OF_SYSTEMS,
+        dtype="int64",
+    ),
 )
 
 # Of the second system a pivot loses nine digits, so that it is computed again in twice the precision.
@@ -236,6 +268,7 @@ def _operation(
         cost=_cost,
         check=_check,
         grid=_grid,
+        sizes=_sizes,
         batching=Batching(steps=5e5),
         sharding=_sharding,
         compile_seconds=4.0,
@@ -247,18 +280,25 @@ TRIDIAGONAL_SOLVE = _operation(
     "tridiagonal_solve",
     "Solve tridiagonal systems (T - z I) x = b, real or complex, with log-determinant, residual and backward error.",
     (
-        Output("solution", "x, of the shape of rhs, complex where rhs, the matrix or z is; of the inputs' dtype"),
+        Output(
+            "solution",
+            "x, of the shape of rhs, complex where rhs, the matrix or z is; of the inputs' dtype",
+            axes=("...",),
+            dtype="same",
+        ),
         *_STATUS,
         Output(
             "residual",
             "the largest |b - (T - z I) x| of a row, of complex numbers the larger part, before x is rounded to its "
             "dtype; float64",
+            axes=_OF_SYSTEMS,
         ),
         Output(
             "backward_error",
             "residual / (|T - z I| |x| + |b|) in the maximum norm, of complex numbers up to twice that; above "
             f"{BACKWARD:g} the system is computed again in twice the precision, and is not certified if that does not "
             "help; float64",
+            axes=_OF_SYSTEMS,
         ),
         *_VERDICT,
     ),
@@ -269,13 +309,19 @@ TRIDIAGONAL_INVERSE_DIAGONAL = _operation(
     "tridiagonal_inverse_diagonal",
     "Diagonal of the inverse of tridiagonal matrices T - z I, real or complex, with log-determinant and error bound.",
     (
-        Output("inverse_diagonal", "of the shape and dtype of diagonal, complex where the matrix or z is"),
+        Output(
+            "inverse_diagonal",
+            "of the shape and dtype of diagonal, complex where the matrix or z is",
+            axes=("...",),
+            dtype="same",
+        ),
         *_STATUS,
         Output(
             "error_bound",
             f"a bound of the relative error of each number, to first order, before it is rounded to its dtype; above "
             f"{FORWARD:g} the system is computed again in twice the precision, and is not certified if that does not "
             "help; float64",
+            axes=_OF_SYSTEMS,
         ),
         *_VERDICT,
     ),

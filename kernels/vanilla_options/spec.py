@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from warpdesk.models import DType
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
@@ -268,7 +269,7 @@ def _sharding(params: American, inputs: Mapping[str, ArrayInfo]) -> Sharding | N
 
 def _input(name: str, doc: str) -> Input:
     doc = f"{doc}; an array, or one number for all; arrays are broadcast as NumPy does; NaN where unknown"
-    return Input(name, doc, ("float64",), tuple(range(1, 9)), required=False, nan=True)
+    return Input(name, doc, ("float64",), tuple(range(1, 9)), required=False, nan=True, axes=("...",))
 
 
 _CONTRACT = (
@@ -289,7 +290,14 @@ _IS_CALL = Input(
     ("uint8",),
     tuple(range(1, 9)),
     required=False,
+    axes=("...",),
 )
+
+
+def _each(name: str, doc: str, dtype: DType = "float64") -> Output:
+    """An output with a number for each option, or of shape (1) where no input is an array."""
+    return Output(name, doc, axes=("1", "..."), dtype=dtype)
+
 
 _SHAPE = "of the shape that the arrays have together, or (1)"
 _SHOWN = Example(
@@ -318,12 +326,12 @@ BLACK_SCHOLES = Operation(
     params=BlackScholes,
     inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),
     outputs=(
-        Output("price", f"value today; {_SHAPE}, as all outputs; NaN where an input is NaN or out of range"),
-        Output("delta", "change of the price for 1 of the spot, or of the forward"),
-        Output("gamma", "change of delta for 1 of the spot, or of the forward; infinite at its kink"),
-        Output("vega", "change of the price for 1.00 of volatility; with per: market for 0.01"),
-        Output("theta", "change of the price with time: in a year, with per: market in a day of 365"),
-        Output("rho", "change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01"),
+        _each("price", f"value today; {_SHAPE}, as all outputs; NaN where an input is NaN or out of range"),
+        _each("delta", "change of the price for 1 of the spot, or of the forward"),
+        _each("gamma", "change of delta for 1 of the spot, or of the forward; infinite at its kink"),
+        _each("vega", "change of the price for 1.00 of volatility; with per: market for 0.01"),
+        _each("theta", "change of the price with time: in a year, with per: market in a day of 365"),
+        _each("rho", "change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01"),
     ),
     example=_SHOWN,
     cost=cost(48, 2.5e-8),
@@ -341,16 +349,17 @@ IMPLIED_VOLATILITY = Operation(
     params=ImpliedVolatility,
     inputs=(*_CONTRACT, _PRICE, _IS_CALL),
     outputs=(
-        Output(
+        _each(
             "volatility",
             "per square root of a year, in bachelier in the currency of the price; NaN where status is not 0; "
             + _SHAPE,
         ),
-        Output(
+        _each(
             "status",
             "uint8, of the same shape. 0: found. 1: the price is below the intrinsic value. 2: it is at or above the "
             "most that any volatility gives. 3: it says nothing of volatility, as without time value. 4: a number is "
             "NaN or out of range.",
+            "uint8",
         ),
     ),
     example=Example(
@@ -375,22 +384,23 @@ AMERICAN_OPTION = Operation(
     params=American,
     inputs=(*_CONTRACT, _VOLATILITY, _IS_CALL),
     outputs=(
-        Output("price", f"value today; {_SHAPE}, as all outputs; NaN where status is 4 or 5"),
-        Output("delta", "change of the price for 1 of the spot, or of the forward; -1 or 1 where exercised now"),
-        Output("gamma", "change of delta for 1 of the spot, or of the forward; 0 where exercised now"),
-        Output("vega", "change of the price for 1.00 of volatility; with per: market for 0.01"),
-        Output("theta", "change of the price with time: in a year, with per: market in a day of 365"),
-        Output("rho", "change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01"),
-        Output(
+        _each("price", f"value today; {_SHAPE}, as all outputs; NaN where status is 4 or 5"),
+        _each("delta", "change of the price for 1 of the spot, or of the forward; -1 or 1 where exercised now"),
+        _each("gamma", "change of delta for 1 of the spot, or of the forward; 0 where exercised now"),
+        _each("vega", "change of the price for 1.00 of volatility; with per: market for 0.01"),
+        _each("theta", "change of the price with time: in a year, with per: market in a day of 365"),
+        _each("rho", "change of the price for 1.00 of the rate, the spot or forward the same; per: market for 0.01"),
+        _each(
             "critical_price",
             "spot or forward at and below which a put, or at and above which a call, is exercised today; 0 or infinite "
             "where none is",
         ),
-        Output(
+        _each(
             "status",
             "uint8, of the same shape. 0: worth more alive. 1: exercised now. 2: never exercised before expiry, so "
             "European. 3: computed outside the range for which errors are stated. 4: a number is NaN or out of range. "
             "5: two boundaries, as of a put with dividend < rate < 0.",
+            "uint8",
         ),
         Output(
             "scheme",

@@ -48,6 +48,11 @@ def rows(params: Reduction, shape: tuple[int, ...]) -> tuple[int, int]:
     return (1, prod(shape)) if params.axis == "all" or len(shape) == 1 else (prod(shape[:-1]), shape[-1])
 
 
+def _reduced(params: Any, inputs: Mapping[str, ArrayInfo]) -> dict[str, tuple[int, ...]]:
+    """The axes that a reduction leaves: one of length 1, or all but the last."""
+    return {"...": (1,) if params.axis == "all" else inputs["x"].shape[:-1] or (1,)}
+
+
 def element_chunks(size: int, itemsize: int) -> Grid:
     """The grid of an elementwise vector operation: two arrays of `size` elements; the result overwrites one of them."""
     return Grid(chunks=-(-size // CHUNK), each=2 * min(size, CHUNK) * itemsize)
@@ -105,7 +110,7 @@ def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def _vector(name: str, doc: str) -> Input:
-    return Input(name, doc, ("float64", "float32"), tuple(range(1, 9)), nan=True)
+    return Input(name, doc, ("float64", "float32"), tuple(range(1, 9)), nan=True, axes=("...",))
 
 
 _X = _vector("x", "float64 or float32, of any shape")
@@ -130,7 +135,7 @@ def _elementwise(name: str, summary: str, doc: str, params: type[Params] = Eleme
         package="warpdesk_server.kernels.vector",
         params=params,
         inputs=(_X, _Y),
-        outputs=(Output(name, f"{doc}, of x's shape and dtype"),),
+        outputs=(Output(name, f"{doc}, of x's shape and dtype", axes=("...",), dtype="same"),),
         example=_example_of_two(**shown),
         cost=_elementwise_cost,
         check=_check,
@@ -140,7 +145,12 @@ def _elementwise(name: str, summary: str, doc: str, params: type[Params] = Eleme
 
 
 def _reduction(
-    name: str, summary: str, doc: str, params: type[Params] = Reduction, variants: tuple[Example, ...] = ()
+    name: str,
+    summary: str,
+    doc: str,
+    params: type[Params] = Reduction,
+    variants: tuple[Example, ...] = (),
+    dtype: Literal["float64", "same"] = "float64",
 ) -> Operation:
     return Operation(
         name=name,
@@ -148,10 +158,11 @@ def _reduction(
         package="warpdesk_server.kernels.vector",
         params=params,
         inputs=(_X,),
-        outputs=(Output(name, doc),),
+        outputs=(Output(name, doc, axes=("...",), dtype=dtype),),
         example=_example(),
         cost=_reduction_cost,
         grid=_reduction_grid,
+        sizes=_reduced,
         batching=_BATCHING,
         variants=variants,
     )
@@ -170,11 +181,12 @@ DOT = Operation(
     package="warpdesk_server.kernels.vector",
     params=Reduction,
     inputs=(_X, _Y),
-    outputs=(Output("dot", f"sum of x * y: {_FLOAT64}"),),
+    outputs=(Output("dot", f"sum of x * y: {_FLOAT64}", axes=("...",)),),
     example=_example_of_two(),
     cost=_reduction_cost,
     check=_check,
     grid=_reduction_grid,
+    sizes=_reduced,
     batching=_BATCHING,
 )
 SUM = _reduction("sum", "Sum of all elements or of each row, in float64.", f"the sum: {_FLOAT64}")
@@ -185,7 +197,7 @@ NORM = _reduction(
     Norm,
     variants=(_example(order="l1"), _example(order="linf")),
 )
-MIN = _reduction("min", "Least element of all or of each row.", f"the least: {_OF_ITS_DTYPE}")
-MAX = _reduction("max", "Greatest element of all or of each row.", f"the greatest: {_OF_ITS_DTYPE}")
+MIN = _reduction("min", "Least element of all or of each row.", f"the least: {_OF_ITS_DTYPE}", dtype="same")
+MAX = _reduction("max", "Greatest element of all or of each row.", f"the greatest: {_OF_ITS_DTYPE}", dtype="same")
 
 OPERATIONS = (ADD, MULTIPLY, AXPY, DOT, SUM, NORM, MIN, MAX)

@@ -15,6 +15,8 @@ from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.portfolio.spec import (
     COVARIANCE_INPUT,
     MATRIX,
+    OF_ASSETS,
+    OF_EACH,
     Spectrum,
     batch_of,
     check_of_assets,
@@ -84,6 +86,11 @@ def _hrp_cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(3 * covariance.nbytes, work=work, step=_STEP)
 
 
+def _hrp_sizes(_params: Any, inputs: Mapping[str, ArrayInfo]) -> dict[str, int]:
+    assets = inputs["covariance"].shape[-1]
+    return {"place": assets, "merge": assets - 1, "column": 4}
+
+
 def _check_hrp(_params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
     check_square(inputs, MOST_ASSETS)
 
@@ -95,6 +102,7 @@ def _bound(name: str, default: str) -> Input:
         ("float64",),
         (1,),
         required=False,
+        axes=("asset",),
     )
 
 
@@ -106,15 +114,26 @@ FRONTIER = Operation(
     package="warpdesk_server.kernels.portfolio.sequential",
     params=Frontier,
     inputs=(
-        Input("means", "mean return of each asset, shape (assets)", ("float64",), (1,)),
-        Input("covariance", "symmetric covariance matrix of the returns, shape (assets, assets)", ("float64",), (2,)),
+        Input("means", "mean return of each asset, shape (assets)", ("float64",), (1,), axes=("asset",)),
+        Input(
+            "covariance",
+            "symmetric covariance matrix of the returns, shape (assets, assets)",
+            ("float64",),
+            (2,),
+            axes=("asset asset",),
+        ),
         _bound("lower", "0"),
         _bound("upper", "1"),
     ),
     outputs=(
-        Output("weights", "of the chosen portfolio, with sum 1, shape (assets)"),
-        Output("bounds", "-1 for an asset at its lower bound, 1 at its upper one, 0 between, int32, shape (assets)"),
-        Output("risk_contributions", "each asset's part of the variance, with sum 1, shape (assets)"),
+        Output("weights", "of the chosen portfolio, with sum 1, shape (assets)", axes=("asset",), finite=True),
+        Output(
+            "bounds",
+            "-1 for an asset at its lower bound, 1 at its upper one, 0 between, int32, shape (assets)",
+            axes=("asset",),
+            dtype="int32",
+        ),
+        Output("risk_contributions", "each asset's part of the variance, with sum 1, shape (assets)", axes=("asset",)),
         Output("mean", "of the chosen portfolio per year", "value"),
         Output("risk", "its standard deviation per year", "value"),
         Output("sharpe", "(mean - rf) / risk", "value"),
@@ -122,10 +141,15 @@ FRONTIER = Operation(
             "corner_weights",
             "the corner portfolios by falling mean, shape (corners, assets): every efficient portfolio lies between "
             "two neighbours",
+            axes=("corner asset",),  # the data decide how many
         ),
-        Output("corner_means", "per year, shape (corners)"),
-        Output("corner_risks", "per year, shape (corners)"),
-        Output("corner_lambdas", "the least tolerance of risk of which the corner is the answer, shape (corners)"),
+        Output("corner_means", "per year, shape (corners)", axes=("corner",)),
+        Output("corner_risks", "per year, shape (corners)", axes=("corner",)),
+        Output(
+            "corner_lambdas",
+            "the least tolerance of risk of which the corner is the answer, shape (corners)",
+            axes=("corner",),
+        ),
         Output("steps", "of the critical line: assets that left or reached a bound", "value"),
         Output("violation", "of the conditions of optimality, the greatest, as a part of the mean variance", "value"),
         Output("ties", "groups of assets with equal means, which are broken by the index", "value"),
@@ -147,19 +171,28 @@ HRP = Operation(
     params=Hrp,
     inputs=(COVARIANCE_INPUT,),
     outputs=(
-        Output("weights", "above 0, with sum 1, shape (assets) or (batch, assets)"),
-        Output("risk_contributions", "each asset's part of the variance, with sum 1, of the same shape"),
-        Output("risk", "standard deviation of the portfolio's return, shape (1) or (batch)"),
-        Output("order", "the assets from left to right under the tree, int32, of the weights' shape"),
+        Output("weights", "above 0, with sum 1, shape (assets) or (batch, assets)", axes=OF_ASSETS, finite=True),
+        Output(
+            "risk_contributions", "each asset's part of the variance, with sum 1, of the same shape", axes=OF_ASSETS
+        ),
+        Output("risk", "standard deviation of the portfolio's return, shape (1) or (batch)", axes=OF_EACH),
+        Output(
+            "order",
+            "the assets from left to right under the tree, int32, of the weights' shape",
+            axes=("place", "batch place"),
+            dtype="int32",
+        ),
         Output(
             "merges",
             "the tree in SciPy's form, shape (assets - 1, 4) or (batch, assets - 1, 4): two clusters, their distance "
             "and how many assets they have; row r makes cluster assets + r",
+            axes=("merge column", "batch merge column"),
         ),
         *conditioning_outputs("`spectrum`"),
     ),
     example=Example({}, {"covariance": MATRIX}),
     cost=_hrp_cost,
+    sizes=_hrp_sizes,
     check=_check_hrp,
     batching=Batching(steps=4e7, alike=False),
     variants=(Example({"spectrum": True}, {"covariance": MATRIX}),),
