@@ -298,7 +298,10 @@ def describe(operation: Computation, settings: Settings) -> models.OperationDesc
             *(_earlier_name(expected) for expected in operation.inputs if expected.renamed),
         ],
         outputs=[
-            models.OutputDescription(name=output.name, doc=output.doc, kind=output.kind) for output in operation.outputs
+            models.OutputDescription(
+                name=output.name, doc=output.doc, kind=output.kind, axes=[axes.split() for axes in output.axes]
+            )
+            for output in operation.outputs
         ],
         limits=models.Limits(
             inline_numbers=settings.max_inline_numbers,
@@ -354,6 +357,7 @@ def _described(expected: Input) -> models.InputDescription:
         nan_allowed=expected.nan,
         empty_allowed=expected.empty,
         secret=expected.secret,
+        axes=[axes.split() for axes in expected.axes],
     )
 
 

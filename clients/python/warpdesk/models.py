@@ -285,6 +285,13 @@ class InputDescription(Reply):
     nan_allowed: bool
     empty_allowed: bool
     secret: Annotated[bool, Field(description="Erased when the job is done")]
+    axes: Annotated[
+        list[list[str]],
+        Field(
+            description="Names of the axes for each rank, such as `asset`, `time`; `...` stands for all before them. "
+            "Empty where the rank does not tell them"
+        ),
+    ] = []
     alias_of: Annotated[
         str | None, Field(description="The input of which this is an earlier name; a job has one of the two")
     ] = None
@@ -294,6 +301,13 @@ class OutputDescription(Reply):
     name: str
     doc: str
     kind: Literal["array", "value", "file"]
+    axes: Annotated[
+        list[list[str]],
+        Field(
+            description="Names of the axes for each rank. An axis of an input with the same name has the same labels; "
+            "`1` is an axis of length 1"
+        ),
+    ] = []
 
 
 class Limits(Reply):
