@@ -1,6 +1,7 @@
 """The privacy cost of one release, in exact numbers, for each accountant of a budget."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated
 
@@ -17,9 +18,13 @@ class Spend:
 
     `pure` is epsilon of pure DP, which Gaussian noise does not have. `approx` is (epsilon, delta), `zcdp` is rho of
     zero-concentrated DP. `neighbouring` is None if the caller declared the sensitivity, and so chose the relation.
+
+    `accuracy_95()` is what the noise on one released number stays below with probability 95 %. None where that depends
+    on what is private, as of a mean whose number of records is.
     """
 
     pure: Fraction | None
     approx: tuple[Fraction, Fraction] | None
     zcdp: Fraction | None
     neighbouring: Neighbouring | None
+    accuracy_95: Callable[[], float | None] = field(default=lambda: None, compare=False)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated
 
+import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from warpdesk import models
@@ -142,7 +143,7 @@ async def change_budget_rules(budget_id: str, request: Request, caller: Admin, s
 
 @router.post(
     "/v1/budgets/{budget_id}/quote",
-    summary="Ask what a job would cost",
+    summary="Ask what a job would cost, and how accurate it would be",
     response_model=schemas.Quote,
     responses=errors.documented(
         *_CALLER, *_BODY, "unknown-budget", "unknown-operation", "not-accountable", "charge-forbidden"
@@ -162,7 +163,14 @@ async def quote_job(budget_id: str, request: Request, caller: Reader, services: 
     offer = await services.ask_ledger(
         caller.id, lambda: services.ledger.budgets.quote(budget_id, spend, caller.id, stored)
     )
-    return _answer(schemas.Quote(fits=offer.fits, cost=_amounts(offer.cost), remaining=_amounts(offer.remaining)))
+    return _answer(
+        schemas.Quote(
+            fits=offer.fits,
+            cost=_amounts(offer.cost),
+            remaining=_amounts(offer.remaining),
+            accuracy_95=await anyio.to_thread.run_sync(spend.accuracy_95),  # exact arithmetic of milliseconds
+        )
+    )
 
 
 @router.get(

@@ -28,6 +28,13 @@ class Quote(Reply):
     fits: bool
     cost: Amounts
     remaining: Annotated[Amounts, Field(description="After the job; now, where it does not fit")]
+    accuracy_95: Annotated[
+        float | None,
+        Field(
+            description="With probability 95 % the noise moves one released number by less than this; clipping is not "
+            "in it. null for a mean whose number of records is private"
+        ),
+    ]
 
 
 _OWN = "Null for a key without the scope `admin`, unless it is its own"

@@ -4,9 +4,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR
 from fractions import Fraction
 from typing import Any
 
-from warpdesk_server.kernels.dp_noise.calibration import least_beyond
 from warpdesk_server.kernels.dp_noise.params import DpNoise
-from warpdesk_server.kernels.dp_noise.plan import RESOLUTION, Plan, approximate, spent
+from warpdesk_server.kernels.dp_noise.plan import RESOLUTION, Plan, accuracy_95, approximate, spent
 from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, root_up
 
 
@@ -27,7 +26,7 @@ def describe(params: DpNoise, made: Plan, noisy_count: float | None = None) -> d
         "neighbouring": params.neighbouring,
         "spent": amounts,
         "split": _split(params, made, noisy_count),
-        "accuracy_95": _accuracy(laplace, made, noisy_count),
+        "accuracy_95": accuracy_95(params, made, noisy_count),
         "statement": _statement(params, made, amounts),
         "unaccounted": params.unaccounted is True,
     }
@@ -47,21 +46,6 @@ def _split(params: DpNoise, made: Plan, noisy_count: float | None) -> dict[str, 
             "noisy": noisy_count,
         },
     }
-
-
-def _accuracy(laplace: bool, made: Plan, noisy_count: float | None) -> float:
-    """The accuracy of one released number: its noise is below this with probability 95 %, by the exact pmf.
-
-    A noisy mean s'/n' is off by at most (|noise of s| + bound |noise of n|) / n', since no mean exceeds the bound. Each
-    of the two noises is taken at 97.5 %.
-    """
-    if made.count is None:
-        return float(least_beyond(laplace, made.log2_scale, Fraction(1, 20)) * made.grid / made.divisor)
-    summed, counted = (
-        least_beyond(laplace, each.log2_scale, Fraction(1, 40)) * each.grid for each in (made, made.count)
-    )
-    bound = made.bound * made.grid
-    return float(min((summed + bound * counted) / max(Fraction(noisy_count or 0), Fraction(1)), 2 * bound))
 
 
 _WHAT = {

@@ -12,12 +12,14 @@ k starts at 20 and rises until one record's bound has 1024 steps (or rounding co
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import isqrt, prod
 
 from warpdesk_server.kernels.dp_noise.calibration import (
     epsilon_of_move,
     epsilon_of_rho,
     largest_move,
+    least_beyond,
     rho_of,
 )
 from warpdesk_server.kernels.dp_noise.params import DpNoise, Norm, has_noisy_count, released
@@ -127,13 +129,31 @@ def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
 def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
     """The budget charge of a noisy release for each accountant: the requested amount, or the cost of the noise."""
     made = plan(params, shape)
-    cost = spent(params, made)
+    cost, within = spent(params, made), partial(accuracy_95, params, made)
     if params.mechanism == "discrete_laplace":
         epsilon = cost if params.epsilon is None else Fraction(params.epsilon)
         # Pure epsilon is epsilon**2 / 2 zero-concentrated: Bun and Steinke (2016), Proposition 1.4.
-        return Spend(epsilon, (epsilon, Fraction(0)), epsilon**2 / 2, params.neighbouring)
+        return Spend(epsilon, (epsilon, Fraction(0)), epsilon**2 / 2, params.neighbouring, within)
     rho = cost if params.rho is None else Fraction(params.rho)
-    return Spend(None, approximate(params, made), rho, params.neighbouring)
+    return Spend(None, approximate(params, made), rho, params.neighbouring, within)
+
+
+def accuracy_95(params: DpNoise, made: Plan, noisy_count: float | None = None) -> float | None:
+    """The accuracy of one released number: its noise is below this with probability 95 %, by the exact pmf.
+
+    A noisy mean s'/n' is off by at most (|noise of s| + bound |noise of n|) / n', since no mean exceeds the bound. Each
+    of the two noises is taken at 97.5 %. None before n' is known.
+    """
+    laplace = params.mechanism == "discrete_laplace"
+    if made.count is None:
+        return float(least_beyond(laplace, made.log2_scale, Fraction(1, 20)) * made.grid / made.divisor)
+    if noisy_count is None:
+        return None
+    summed, counted = (
+        least_beyond(laplace, each.log2_scale, Fraction(1, 40)) * each.grid for each in (made, made.count)
+    )
+    bound = made.bound * made.grid
+    return float(min((summed + bound * counted) / max(Fraction(noisy_count), Fraction(1)), 2 * bound))
 
 
 def _reach(params: DpNoise, shape: tuple[int, ...]) -> _Reach:

@@ -13,6 +13,7 @@ adds one step in every coordinate to the sensitivity.
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from fractions import Fraction
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -129,8 +130,12 @@ def charged(params: FederatedAverage, clients: int, width: int) -> Spend:
     """The budget charge of a noisy average for each accountant: the requested amount, at least the noise's cost."""
     dp = params.dp
     assert dp is not None  # noqa: S101
-    plan(params, clients, width)
-    return Spend(None, _approximate(dp, rho_asked_for(dp)), rho_asked_for(dp), dp.neighbouring)
+    made, rho = plan(params, clients, width), rho_asked_for(dp)
+    return Spend(None, _approximate(dp, rho), rho, dp.neighbouring, partial(_accuracy_95, made))
+
+
+def _accuracy_95(made: Plan) -> float:
+    return float(least_beyond(False, LOG2_SCALE, Fraction(1, 20)) * made.grid)
 
 
 def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]:
@@ -152,7 +157,7 @@ def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]
         "sensitivity_source": "enforced" if params.round is None else "declared",
         "neighbouring": params.dp.neighbouring,
         "spent": spent,
-        "accuracy_95": float(least_beyond(False, LOG2_SCALE, Fraction(1, 20)) * made.grid),
+        "accuracy_95": _accuracy_95(made),
         "server_learned": learned(params),
         "statement": _statement(params, made, width, spent),
         "unaccounted": params.unaccounted is True,

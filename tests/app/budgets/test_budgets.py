@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import sqlite3
 import threading
 import time
@@ -255,6 +256,17 @@ def test_a_quote_says_what_a_release_would_leave_and_charges_nothing(desk: Live)
     large = desk.http.post(f"/v1/budgets/{budget}/quote", json=release(budget, "1.5")).json()
     assert (large["fits"], large["remaining"]["epsilon"]) == (False, "1")
     assert budget_of(desk.http, budget)["entries"] == 0
+
+
+def test_a_quote_says_how_accurate_the_answer_would_be(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    quotes = [
+        desk.http.post(f"/v1/budgets/{budget}/quote", json=release(budget, epsilon, **more)).json()["accuracy_95"]
+        for epsilon, more in (("0.5", {}), ("0.05", {}), ("0.5", {"query": "mean"}))
+    ]
+    # Of Laplace noise of scale b = bound / epsilon it is b ln 20.
+    assert quotes[:2] == pytest.approx([200 * math.log(20), 2000 * math.log(20)], rel=1e-3)
+    assert quotes[2] is None, "of a mean it depends on the number of records, which is private"
 
 
 def test_a_quote_of_what_charges_nothing_is_refused(desk: Live) -> None:
