@@ -17,7 +17,7 @@ from warpdesk_server.app.budgets import endpoints as budgets
 from warpdesk_server.app.health import endpoints as health
 from warpdesk_server.app.http import docs, document, observe, queries
 from warpdesk_server.app.http.direct import DirectRoutes
-from warpdesk_server.app.jobs import dead_letters, events, operations, results, steps, submission
+from warpdesk_server.app.jobs import dead_letters, events, operations, queue_endpoints, results, steps, submission
 from warpdesk_server.app.jobs import endpoints as jobs
 from warpdesk_server.app.kit import errors, problems
 from warpdesk_server.app.kit.limits import Limits
@@ -84,6 +84,7 @@ def create_app(
         dead_letters.router,
         budgets.router,
         access.router,
+        queue_endpoints.router,
         remote.router,
         health.router,
         problems.router,

@@ -41,7 +41,7 @@ _TAGS = [
         "name": "rounds",
         "description": "Sums of vectors by secure aggregation: the service sees no single vector.",
     },
-    {"name": "administration", "description": "API keys and the audit log, for administrators."},
+    {"name": "administration", "description": "The queue, API keys and the audit log, for administrators."},
     {"name": "dead letters", "description": "Jobs that were given up, for administrators."},
     {"name": "health", "description": "How the service, its workers and its GPUs are, and how fast."},
     {"name": "problems", "description": "What each error code means."},

@@ -106,3 +106,36 @@ class DeadLetter(Reply):
 class DeadLetterPage(Reply):
     dead_letters: list[DeadLetter]
     next: Annotated[str | None, Field(description="URL of the next, older page")]
+
+
+class QueueLane(Reply):
+    """The jobs of one priority, of all keys."""
+
+    priority: Priority
+    queued: int
+    running: int
+    delayed: Annotated[int, Field(description="Queued again after a fault, and not to be tried yet")]
+    oldest_at: Annotated[datetime | None, Field(description="When the job that waits longest was submitted")]
+    queued_by_key: Annotated[dict[str, int], Field(description="Queued jobs by the id of their API key")]
+
+
+class WaitingJob(Reply):
+    """A job that waits, of any key."""
+
+    id: str
+    owner: Annotated[str, Field(description="Id of the API key it belongs to")]
+    operation: str
+    priority: Priority
+    backend: BackendWish
+    submitted_at: datetime
+
+
+class QueueState(Reply):
+    """What waits and runs, of all keys."""
+
+    paused: Annotated[bool, Field(description="Whether no worker takes a job: `POST /v1/queue/pause`, `rq suspend`")]
+    lanes: Annotated[list[QueueLane], Field(description="In the order in which workers look at them")]
+    oldest: Annotated[list[WaitingJob], Field(description="The jobs that wait longest")]
+    paused_tasks: int
+    dead_letters: int
+    workers: Annotated[int, Field(description="Workers whose reports are recent")]

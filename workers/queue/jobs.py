@@ -166,6 +166,13 @@ class JobQueue(QueueView):
         """
         return self._moved(scripts.PAUSE, job_id)
 
+    def suspend(self, *, suspended: bool) -> None:
+        """Have all workers take no job from Redis, as `rq suspend` does, or take jobs again, as `rq resume`."""
+        if suspended:
+            self._redis.set(keys.RQ_SUSPENDED, 1)
+        else:
+            self._redis.delete(keys.RQ_SUSPENDED)
+
     def resume(self, job_id: str) -> State:
         """Queue a paused task in Redis again and answer its state. Raises KeyError for a job that does not exist."""
         return self._moved(scripts.RESUME, job_id)

@@ -70,6 +70,9 @@ class ReplicatedJobs(JobQueue):
     def resume(self, job_id: str) -> State:
         return self._confirmed.resume(job_id)
 
+    def suspend(self, *, suspended: bool) -> None:
+        self._confirmed.suspend(suspended=suspended)
+
     # What may show the end of a job, or that there is one.
 
     def get(self, job_id: str) -> JobRecord | None:

@@ -242,6 +242,15 @@ class QueueView:
         """The number of jobs in Redis that wait for a worker."""
         return self._redis.zcard(keys.WAITING)
 
+    def oldest(self, limit: int) -> list[JobRecord]:
+        """The job records in Redis that have waited longest, of all owners."""
+        ids = cast(list[bytes], self._redis.zrange(keys.WAITING, 0, limit - 1))
+        return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
+
+    def suspended(self) -> bool:
+        """Whether Redis tells workers to take no job: this service's own pause of the queue, or `rq suspend`."""
+        return bool(self._redis.exists(keys.RQ_SUSPENDED))
+
     def paused(self) -> int:
         """The number of tasks in Redis that are paused."""
         return self._redis.scard(keys.PAUSED_TASKS)
