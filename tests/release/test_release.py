@@ -46,7 +46,7 @@ def test_the_client_is_small_and_brings_httpx_numpy_and_pydantic_alone(
     (metadata,) = client_alone.site.glob("warpdesk-*.dist-info")
     needed = [Requirement(text) for text in PathDistribution(metadata).requires or ()]
     assert {one.name for one in needed if one.marker is None} == {"httpx", "numpy", "pydantic"}
-    assert {one.name for one in needed if one.marker is not None} == {"cryptography"}
+    assert {one.name for one in needed if one.marker is not None} == {"cryptography", "shtab"}
 
 
 def test_the_client_alone_talks_to_a_service(client_alone: Environment, service: Service, tmp_path: Path) -> None:

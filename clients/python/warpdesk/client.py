@@ -47,13 +47,14 @@ from warpdesk.errors import (
     WarpdeskError,
 )
 from warpdesk.event_reader import Reading
-from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline_of
+from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline_of, json_of
 from warpdesk.files import AsyncResultFile, FileBody, FileReference, ResultFile
 from warpdesk.models import (
     Accountant,
     ArrayDescription,
     BackendWish,
     Budget,
+    Gap,
     JobDescription,
     JobEvent,
     Neighbouring,
@@ -236,6 +237,20 @@ class Client(Operations):
 
         A lost connection is opened again, and no event is missed or repeated.
         """
+        for event in self._events(job, timeout):
+            assert isinstance(event, JobEvent)  # noqa: S101 (of one job nothing is lost)
+            yield event
+
+    def follow(self, timeout: float | None = None) -> Iterator[JobEvent | Gap]:
+        """Iterate over what happens to any job of the API key from now on, without end; TimeoutError after `timeout`
+        seconds.
+
+        A lost connection is opened again, and no event is repeated. A `Gap` says that events were missed which the
+        service no longer has: list the jobs then.
+        """
+        return self._events(None, timeout)
+
+    def _events(self, job: AnyJob | None, timeout: float | None) -> Iterator[JobEvent | Gap]:
         reading = Reading(self._exchange, job, deadline_of(timeout))
         while not reading.over:
             with reading.attempt() as request:
@@ -281,6 +296,11 @@ class Client(Operations):
         while place is not None:
             jobs, place = self._send(self._exchange.page(place))
             yield from map(self._own, jobs)
+
+    def call(self, method: str, path: str, *, json: Any = None) -> Any:
+        """Send a request to any route of the service, such as `("GET", "/v1/queue")`, and return its JSON; None where
+        there is none."""
+        return json_of(self._send(self._exchange.ask(method, path, json=json)))
 
     def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> ArrayDescription:
         """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.

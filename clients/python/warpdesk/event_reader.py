@@ -1,4 +1,4 @@
-"""The reader of a job's events, which goes on over a new connection where one is lost."""
+"""The reader of events, of one job or of all, which goes on over a new connection where one is lost."""
 
 import time
 from collections.abc import Iterator
@@ -10,22 +10,25 @@ from warpdesk.calls import AnyJob
 from warpdesk.errors import JobTimeout, Unreachable, checked
 from warpdesk.event_stream import EventStream
 from warpdesk.exchange import FIRST_RETRY, LOST, PAUSE, TRIES, Exchange, id_of, retry_after
-from warpdesk.models import JobEvent, State
+from warpdesk.models import Gap, JobEvent, State
 
 SILENCE = 45.0  # seconds without a word, three comments of the service, after which an event stream is opened anew
 ENDS = frozenset(state.value for state in State if state.final)
 
 
 class Reading:
-    """The client's reader of one job's event stream. It reconnects as needed and resumes after the last event read."""
+    """The client's reader of one job's event stream, or without a job of the stream of all jobs. It reconnects as
+    needed and resumes after the last event read."""
 
-    def __init__(self, exchange: Exchange, job: AnyJob, deadline: float | None) -> None:
+    def __init__(self, exchange: Exchange, job: AnyJob | None, deadline: float | None) -> None:
         self.over = False
         self._exchange = exchange
         self._job = job
+        self._path = "/v1/events" if job is None else f"/v1/jobs/{id_of(job)}/events"
         self._deadline = deadline
         self._until: float | None = None  # when the service has asked to wait for as long as a request may take
         self._last: JobEvent | None = None
+        self._number = 0  # of the last event in the stream
         self._stream = EventStream()
         self._read_timeout = SILENCE
         self._pause = 0.0
@@ -39,13 +42,15 @@ class Reading:
         """
         left = self._left() - self._pause
         if left <= 0:
+            if self._job is None:
+                raise TimeoutError("the time for which all jobs are followed is over")
             state = "queued" if self._last is None else self._last.event.replace("progress", "running")
             raise JobTimeout(self._job, state)
         self._read_timeout = min(SILENCE, left)
         headers = {"Accept": "text/event-stream"}
-        if self._last is not None:
-            headers["Last-Event-ID"] = str(self._last.number)
-        request = self._exchange.request("GET", f"/v1/jobs/{id_of(self._job)}/events", headers, self._read_timeout)
+        if self._number:
+            headers["Last-Event-ID"] = str(self._number)
+        request = self._exchange.request("GET", self._path, headers, self._read_timeout)
         request.extensions[PAUSE] = self._pause
         self._pause = FIRST_RETRY * 2**self._failures
         self._failures += 1
@@ -55,7 +60,7 @@ class Reading:
         except httpx.TransportError as error:
             if not isinstance(error, LOST) or self._failures == TRIES:
                 raise Unreachable(self._exchange.url, error) from error
-        self.over = self.over or (self._last is not None and self._last.event in ENDS)
+        self.over = self.over or (self._job is not None and self._last is not None and self._last.event in ENDS)
 
     def begin(self, response: httpx.Response) -> None:
         """Check the service's response that opens the event stream; any other body has been read whole. Raises
@@ -72,13 +77,18 @@ class Reading:
         self._failures = 0
         self._pause = later
 
-    def take(self, piece: bytes) -> Iterator[JobEvent]:
-        """Parse one piece of the service's event stream, and return the job events that it completes."""
+    def take(self, piece: bytes) -> Iterator[JobEvent | Gap]:
+        """Parse one piece of the service's event stream, and return the events that it completes. Of one job there is
+        no gap."""
         for message in self._stream.take(piece):
-            event = JobEvent.model_validate_json(message.data)
-            if self._last is None or event.number > self._last.number:
-                self._last = event
-                yield event
+            if (number := int(message.id)) <= self._number:
+                continue
+            self._number = number
+            if message.event == "gap":
+                yield Gap.model_validate_json(message.data)
+            else:
+                self._last = JobEvent.model_validate_json(message.data)
+                yield self._last
         if self._stream.retry is not None:
             self._pause = self._stream.retry
 

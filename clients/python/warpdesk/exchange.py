@@ -391,6 +391,11 @@ class Exchange:
         return httpx.Request(method, url, headers=sent, json=json, stream=stream, extensions={"timeout": timeout})
 
 
+def json_of(response: httpx.Response) -> Any:
+    """The JSON of a service's response; None where it has no body."""
+    return response.json() if response.content else None
+
+
 def retry_after(response: httpx.Response) -> float | None:
     """The seconds that the service asks the client to wait, from a response's `Retry-After` header."""
     seconds = response.headers.get("Retry-After", "")

@@ -258,6 +258,13 @@ class JobEvent(Reply):
     operation: Annotated[str | None, Field(description="Where the events of all jobs are followed")] = None
 
 
+class Gap(Reply):
+    """In the stream of all events of a key: some before the next one are no longer kept."""
+
+    event: Literal["gap"]
+    detail: str
+
+
 class TaskStep(Reply):
     """What a task reported of a step, such as a loss. NaN and infinities are null."""
 

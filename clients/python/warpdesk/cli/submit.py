@@ -1,14 +1,16 @@
-"""`warpdesk submit`: send one job, wait for it and print the answer."""
+"""`warpdesk submit`: send one job, wait for it, and print the answer or write it to a file."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
+from warpdesk.cli.asking import with_key_hint
 from warpdesk.cli.command import INTERRUPTED, Subcommands, fail
-from warpdesk.cli.values import in_short, listed, typed
+from warpdesk.cli.inputs import read_input
+from warpdesk.cli.output import add_output, places, show
+from warpdesk.cli.values import typed
 
 if TYPE_CHECKING:
     from warpdesk.client import Client, Job
@@ -20,12 +22,19 @@ def add(commands: Subcommands) -> None:
         help="send one job, wait, print the answer",
         description="Send one job, wait for it and print the answer. On a terminal a line shows the job's place in the "
         "queue and its progress. Ctrl-C cancels the job. A job that is not done within --timeout goes on, and its id "
-        "is printed.",
+        "is printed. With --detach nothing is waited for.",
     )
-    submit.add_argument("operation")
+    submit.add_argument(
+        "operation", help="its name: `warpdesk operations` lists them, `warpdesk operations rsi` explains"
+    )
     submit.add_argument("-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="e.g. -p period=14")
     submit.add_argument(
-        "-i", "--input", action="append", default=[], metavar="NAME=FILE", help="an .npy file, or file.csv:Column"
+        "-i",
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="FILE.npy, FILE.csv:Column, FILE.csv.gz:Column, - or -:Column for standard input, or the id of an array",
     )
     submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
     submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="batch")
@@ -40,8 +49,12 @@ def add(commands: Subcommands) -> None:
         help="the same command with the same text gets the same job, for a day; for ever if a budget is charged",
     )
     submit.add_argument("--timeout", type=float, metavar="SECONDS", help="how long to wait (default: until it is done)")
+    submit.add_argument(
+        "--detach", action="store_true", help="print the job's id and do not wait: `warpdesk jobs result ID` does"
+    )
     submit.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")
     submit.add_argument("--json", action="store_true", help="print all numbers as JSON")
+    add_output(submit)
     submit.set_defaults(run=_submit)
 
 
@@ -55,25 +68,29 @@ def _shards(text: str) -> int | Literal["auto"]:
 
 
 def _submit(chosen: argparse.Namespace) -> int:
-    import numpy as np
-
     from warpdesk.client import Client, ProgressBar, Unreachable, WarpdeskError
 
     job = None
     try:
         words = _named("-p", chosen.param, "NAME=VALUE, for example period=14")
-        places = _named("-i", chosen.input, "NAME=FILE, for example close=prices.csv:Close")
-        for name in sorted(words.keys() & places.keys()):
+        given = _named("-i", chosen.input, "NAME=FILE, for example close=prices.csv:Close")
+        for name in sorted(words.keys() & given.keys()):
             raise ValueError(f"{name} is given both with -p and with -i")
-        files = {name: _file(place) for name, place in places.items()}
-        with Client(chosen.url) as client:
+        if sum(place.partition(":")[0] == "-" for place in given.values()) > 1:
+            raise ValueError("standard input can be one input alone")
+        if chosen.detach and chosen.out:
+            raise ValueError("--detach does not wait for an answer that -o could write")
+        places(chosen.out)  # before the service is asked for anything
+        with ExitStack() as opened:
+            files = {name: opened.enter_context(read_input("-i", place)) for name, place in given.items()}
+            for name, file in files.items():
+                if file.is_csv and not file.columns:
+                    raise ValueError(f"-i {name}={given[name]}: name the column, such as {given[name]}:Close")
+            client = opened.enter_context(Client(chosen.url))
             description = client.operations().get(chosen.operation)  # None: the service says that it does not exist
             schemas = description.params.get("properties", {}) if description else {}
             params = {name: typed(text, schemas.get(name, {})) for name, text in words.items()}
-            inputs = {
-                name: client.upload(file, columns=[column]) if column else np.load(file, allow_pickle=False)
-                for name, (file, column) in files.items()
-            }
+            inputs = {name: file.value(client) for name, file in files.items()}
             job = client.submit(
                 chosen.operation,
                 backend=chosen.backend,
@@ -84,32 +101,25 @@ def _submit(chosen: argparse.Namespace) -> int:
                 idempotency_key=chosen.idempotency_key,
                 params=params | inputs,
             )
+            if chosen.detach:
+                print(job.model_dump_json() if chosen.json else job.id)
+                return 0
             try:
                 with ProgressBar(place=lambda: client.job(job).queue_position) as bar:
                     result = client.result(job, chosen.timeout, progress=bar if bar.shown else None)
             except KeyboardInterrupt:
                 return _canceled(client, job)
+            return show(result, chosen)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Unreachable as error:
         if job is not None:
-            return fail(f"{error}; the job {job.id} goes on once the service is back: GET /v1/jobs/{job.id}")
+            return fail(f"{error}; the job {job.id} goes on once the service is back: warpdesk jobs result {job.id}")
         return fail(f"{error}; is `warpdesk serve` running there? Another address is named by --url or WARPDESK_URL")
     except WarpdeskError as error:
-        return fail(str(error))
+        return fail(with_key_hint(error))
     except (OSError, EOFError, TypeError, ValueError) as error:
         return fail(str(error))
-    outputs = {name: listed(value) for name, value in result.outputs.items()}
-    if chosen.json:
-        provenance = result.provenance.model_dump(mode="json")
-        print(json.dumps({"job": result.job.id, "outputs": outputs, "provenance": provenance}))
-        return 0
-    for name, value in result.outputs.items():
-        print(f"{name:<20} {in_short(value)}")
-    for name, value in result.provenance:
-        if value is not None:
-            print(f"{name:<20} {value:.4f}" if isinstance(value, float) else f"{name:<20} {value}")
-    return 0
 
 
 def _canceled(client: "Client", job: "Job") -> int:
@@ -136,16 +146,3 @@ def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
             raise ValueError(f"{option} {name} is given twice: {found[name]} and {value}")
         found[name] = value
     return found
-
-
-def _file(place: str) -> tuple[Path, str]:
-    """The path of the input file for `warpdesk submit`, and its column if it is a CSV. Raises OSError if the file
-    cannot be opened."""
-    file, colon, column = place.rpartition(":")
-    if not colon or place.endswith(".npy"):
-        file, column = place, ""
-    path = Path(file)
-    if not (path.suffix == ".npy" or (path.suffix == ".csv" and column)):
-        raise ValueError(f"-i {place}: expected FILE.npy or FILE.csv:Column (unpack a .gz first)")
-    path.open("rb").close()  # before the service is asked for anything
-    return path, column
