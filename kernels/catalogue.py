@@ -12,6 +12,7 @@ from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
 from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from warpdesk_server.kernels.monte_carlo.until import TASK as MONTE_CARLO_UNTIL
 from warpdesk_server.kernels.operation import Computation, Operation
+from warpdesk_server.kernels.plans import Plan, plan_of
 from warpdesk_server.kernels.portfolio.optimize import TASK as OPTIMIZE
 from warpdesk_server.kernels.portfolio.sequential.spec import OPERATIONS as SEQUENTIAL
 from warpdesk_server.kernels.portfolio.spec import OPERATIONS as PORTFOLIO
@@ -48,4 +49,6 @@ OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _
 
 TASKS: dict[str, Task] = {task.name: task for task in (MONTE_CARLO_UNTIL, OPTIMIZE)}
 
-CATALOGUE: dict[str, Computation] = {**OPERATIONS, **TASKS}
+PLAN: Plan = plan_of(OPERATIONS)
+
+CATALOGUE: dict[str, Computation] = {**OPERATIONS, **TASKS, PLAN.name: PLAN}

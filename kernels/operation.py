@@ -216,6 +216,14 @@ class Computation:
         """
         return self.randomness == "private" or any(given.secret for given in self.inputs)
 
+    def lacking_gpu(self, params: Mapping[str, Any]) -> list[str]:  # noqa: ARG002
+        """The names of what a job of the computation with these parameters runs and has no implementation for GPUs."""
+        return [] if self.gpu else [self.name]
+
+    def outputs_of(self, params: Mapping[str, Any]) -> tuple[Output, ...]:  # noqa: ARG002
+        """The outputs of a job of the computation with these parameters, as its request has them."""
+        return self.outputs
+
     def secrets(self, inputs: Mapping[str, str]) -> list[str]:
         """The ids of the arrays that the computation declares secret, which are erased once the job is done; `inputs`
         maps names to ids."""

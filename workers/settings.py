@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.operation import Computation, Operation
+from warpdesk_server.kernels.plans import Plan
 from warpdesk_server.kernels.task import Task
 from warpdesk_server.workers.logs import LogFormat, LogLevel
 from warpdesk_server.workers.prices import parse
@@ -149,6 +150,12 @@ class WorkerSettings(SecretsOfFiles):
     def tasks(self) -> Mapping[str, Task]:
         """The tasks in the catalogue that the worker's settings name."""
         return {name: found for name, found in self._computations().items() if isinstance(found, Task)}
+
+    def plans(self) -> Mapping[str, Plan]:
+        """The computation `plan` in the catalogue that the worker's settings name, by its name."""
+        if self.takes == "tasks":
+            return {}
+        return {name: found for name, found in self._computations().items() if isinstance(found, Plan)}
 
     def _computations(self) -> Mapping[str, Computation]:
         module, _, attribute = self.operations.partition(":")

@@ -55,7 +55,7 @@ def refused() -> Iterator[None]:
 def result_bytes(checked: Checked, shards: int = 1) -> int:
     """The most disk bytes that the API reserves for a job's result: its memory beyond the inputs, and its files, with
     those of its shards. Of a task, what it declares, with two checkpoints that are kept and one on its way."""
-    files = sum(output.kind != "value" for output in checked.operation.outputs)
+    files = sum(output.kind != "value" for output in checked.operation.outputs_of(checked.submission.params))
     limits = checked.task_limits
     if limits is not None:
         return on_disk(limits.result_bytes) + 3 * on_disk(limits.checkpoint_bytes) + BLOCK * (files + 3)

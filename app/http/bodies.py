@@ -76,7 +76,7 @@ async def read_json(
     limit: int,
     form: Callable[[bytes], T],
     *,
-    keys: int = limits.JSON_KEYS,
+    keys: int | Callable[[bytes], int] = limits.JSON_KEYS,
     small: int = limits.JSON_SMALL,
 ) -> T:
     """Read a JSON request body (RFC 8259) and return what `form` makes of it.
@@ -87,10 +87,10 @@ async def read_json(
     """
     require_media_type(request, "application/json")
     services = request.app.state.services
-    values = limits.JSON_VALUES * services.settings.max_inline_numbers + 2 * keys
 
     def formed(body: bytes) -> T:
-        _require_few_parts(body, keys, values)
+        most = keys if isinstance(keys, int) else keys(body)
+        _require_few_parts(body, most, limits.JSON_VALUES * services.settings.max_inline_numbers + 2 * most)
         return form(body)
 
     with room(request, limit) as share:

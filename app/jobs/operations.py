@@ -28,6 +28,7 @@ from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Computation, Cost, Input
 from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.plans import PLAN, Plan
 from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.kernels.task import Task, TaskLimits
@@ -65,7 +66,12 @@ class Checked:
 
 async def read(request: Request, services: Services) -> object:
     """Read a job's submission from the request's body, as parsed JSON that is not validated yet."""
-    return await bodies.read_json(request, services.settings.max_body, partial(parsed, services))
+    return await bodies.read_json(request, services.settings.max_body, partial(parsed, services), keys=_most_keys)
+
+
+def _most_keys(body: bytes) -> int:
+    """The most keys that the body of a submission may have: a plan has some for each of its steps."""
+    return limits.JSON_KEYS_OF_PLANS if b'"plan"' in body else limits.JSON_KEYS
 
 
 def parsed(services: Services, sent: bytes) -> object:
@@ -86,26 +92,29 @@ def submission(body: object) -> schemas.Submission:
 def check(services: Services, owner: str, submission: schemas.Submission) -> Checked:
     """Check a job's submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
     operation = _find(services.operations, submission.operation)
+    if isinstance(operation, Plan):
+        params = operation.seeded(submission.params, lambda: secrets.randbits(SEED_BITS))
+        submission = submission.model_copy(update={"params": params})
     seed = _seed(operation, submission.seed)
     given: dict[str, str] = {}
     try:
         given = operation.given_names(submission.inputs)
         inline, stored, infos = _inputs(services, owner, submission, given)
         _require_a_shape(operation, inline, given)
-        params = operation.validate(submission.params, infos)
+        parsed = operation.validate(submission.params, infos)
     except InvalidRequest as error:
         problems = tuple(_as_given(problem, given) for problem in error.problems)
         raise Refusal("invalid-request", errors.sentence_of(problems, error.count), *problems) from None
-    if submission.backend == "gpu" and not operation.gpu:
-        raise refuse_at("invalid-request", "/backend", f"{operation.name} has no GPU implementation")
-    cost, task_limits = operation.cost(params, infos), None
+    if submission.backend == "gpu" and (lacking := operation.lacking_gpu(submission.params)):
+        raise refuse_at("invalid-request", "/backend", f"{', '.join(lacking)} has no GPU implementation")
+    cost, task_limits = operation.cost(parsed, infos), None
     if isinstance(operation, Task):
-        task_limits = operation.limits(params, infos)
+        task_limits = operation.limits(parsed, infos)
     elif cost.bytes > services.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
-    spend = None if operation.spend is None else operation.spend(params, infos)
-    return Checked(submission, operation, params, given, stored, inline, infos, seed, cost, spend, task_limits)
+    spend = None if operation.spend is None else operation.spend(parsed, infos)
+    return Checked(submission, operation, parsed, given, stored, inline, infos, seed, cost, spend, task_limits)
 
 
 def _as_given(problem: Problem, given: Mapping[str, str]) -> Problem:
@@ -117,7 +126,8 @@ def _as_given(problem: Problem, given: Mapping[str, str]) -> Problem:
 
 
 def _require_few(body: Mapping[str, Any]) -> None:
-    for name, most in (("inputs", limits.INPUTS), ("params", limits.PARAMS)):
+    inputs = limits.INPUTS_OF_PLANS if body.get("operation") == PLAN else limits.INPUTS
+    for name, most in (("inputs", inputs), ("params", limits.PARAMS)):
         given = body.get(name)
         if isinstance(given, dict) and len(given) > most:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
@@ -291,6 +301,7 @@ def describe(operation: Computation, settings: Settings) -> models.OperationDesc
         name=operation.name,
         summary=operation.summary,
         task=isinstance(operation, Task),
+        open_inputs=isinstance(operation, Plan),
         randomness=operation.randomness,
         params=operation.params.model_json_schema(),
         inputs=[
@@ -370,7 +381,7 @@ def _earlier_name(expected: Input) -> models.InputDescription:
 def example(operation: Computation) -> dict[str, Any]:
     """An example body of `POST /v1/jobs` for an operation; it runs unchanged."""
     shown = {expected.name: expected.shown for expected in operation.inputs}
-    inputs = {shown[name]: given for name, given in operation.example.inputs.items()}
+    inputs = {shown.get(name, name): given for name, given in operation.example.inputs.items()}  # a plan has open names
     return {"operation": operation.name, "params": operation.example.params, "inputs": inputs}
 
 

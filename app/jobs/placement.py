@@ -33,6 +33,7 @@ from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.plans import Plan
 from warpdesk_server.privacy.charges import Charge, ChargeRequest, OverBudget
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
@@ -371,7 +372,7 @@ class Placement:
             id=envelope.job_id,
             owner=envelope.owner,
             operation=checked.operation.name,
-            params=submission.params,
+            params=checked.submission.params,
             inputs={
                 **checked.stored,
                 **{name: array.id for name, array in self._kept.items()},
@@ -385,6 +386,7 @@ class Placement:
             timeout=settings.job_timeout if limits is None else limits.step_seconds,
             shards=self._shards,
             task=limits is not None,
+            plan=isinstance(checked.operation, Plan),
             checkpoint_bytes=storage.shard_bytes(checked, self._shards) if limits is None else limits.checkpoint_bytes,
             result_bytes=0 if limits is None else limits.result_bytes,
             seconds=None if limits is None else limits.seconds,

@@ -183,6 +183,8 @@ def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -
         outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
     how = provenance(record)
     assert how is not None  # noqa: S101 - a job that succeeded says how
+    if document.steps is not None:
+        how = how.model_copy(update={"steps": list(document.steps)})
     return {
         "job": record.request.id,
         "operation": record.request.operation,

@@ -26,6 +26,8 @@ WORKERS_PART = 2
 JSON_KEYS = 1000
 JSON_VALUES = 2  # values and lists for each number that inline inputs may hold: those of an array of shape (n, 1)
 INPUTS = 32
+JSON_KEYS_OF_PLANS = 32_000  # about a dozen for each step
+INPUTS_OF_PLANS = 1024
 PARAMS = 64
 PROBLEMS = 1000  # more are told by their number alone: pydantic would make an object for each
 

@@ -120,13 +120,14 @@ def _mismatch(operation: Computation | None, request: JobRequest, document: Resu
         return f"{request.id} is a shard, whose arrays are kept until its job has the result"
     if operation is None:
         return f"This service has no operation {request.operation!r}"
-    declared = {output.name: (output.kind, output.stored_as, output.file) for output in operation.outputs}
+    outputs = operation.outputs_of(request.params)
+    declared = {output.name: (output.kind, output.stored_as, output.file) for output in outputs}
     sent = {name: _described(output) for name, output in document.outputs.items()}
     if {name: kind for name, (kind, *_) in declared.items()} != {name: kind for name, (kind, *_) in sent.items()}:
         return f"{request.operation} has the outputs {', '.join(declared)}; the document has others"
     if declared != sent:
         return "A file is not named after its output"
-    types = {output.name: output.media_type for output in operation.outputs if output.kind == "file"}
+    types = {output.name: output.media_type for output in outputs if output.kind == "file"}
     if types != {name: file.media_type for name, file in _files(document).items() if isinstance(file, FileOutput)}:
         return f"{request.operation} has files of the types {', '.join(types.values())}; the document has others"
     size = sum(map(_size, _files(document).values()))

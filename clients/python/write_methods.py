@@ -14,7 +14,10 @@ from typing import Any, get_args
 from warpdesk.calls import NanPolicy, Result, RunOptions
 from warpdesk_server.kernels.catalogue import CATALOGUE
 from warpdesk_server.kernels.operation import Computation
+from warpdesk_server.kernels.plans import Plan
 
+# Of a plan the caller names the inputs, so that `run` alone can take it.
+COMPUTATIONS = {name: each for name, each in CATALOGUE.items() if not isinstance(each, Plan)}
 PACKAGE = Path(__file__).resolve().parent / "warpdesk"
 WIDTH = 120
 
@@ -42,16 +45,16 @@ class {name}(ABC):
 def sync_methods() -> str:
     """The text of `warpdesk/operations.py`."""
     head = _HEAD.format(kind="client") + "from warpdesk.arrays import AnyArray\n" + _CALLS
-    results = "".join(_result(operation) for operation in CATALOGUE.values())
-    methods = "".join(_method(operation) for operation in CATALOGUE.values())
+    results = "".join(_result(operation) for operation in COMPUTATIONS.values())
+    methods = "".join(_method(operation) for operation in COMPUTATIONS.values())
     return head + results + _RUN.format(name="Operations", run="def run") + methods
 
 
 def async_methods() -> str:
     """The text of `warpdesk/async_operations.py`."""
-    results = "".join(f"    {name},\n" for name in sorted(map(_title, CATALOGUE), key=str.lower))
+    results = "".join(f"    {name},\n" for name in sorted(map(_title, COMPUTATIONS), key=str.lower))
     head = _HEAD.format(kind="asynchronous client") + _CALLS + f"from warpdesk.operations import (\n{results})\n"
-    methods = "".join(_method(operation, awaited=True) for operation in CATALOGUE.values())
+    methods = "".join(_method(operation, awaited=True) for operation in COMPUTATIONS.values())
     return head + _RUN.format(name="AsyncOperations", run="async def run") + methods
 
 

@@ -10,6 +10,7 @@ from tests.workers.stepping import CHAIN, PACK
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Computation, Cost, Example, Input, Operation, Output
 from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.plans import plan_of
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.sharding import Division, Sharding
 from warpdesk_server.kernels.spend import BudgetId, Spend
@@ -80,7 +81,7 @@ def _not_too_long(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
         raise refuse("/inputs/values", f"{inputs['values'].size} numbers, at most 1000000 are taken")
 
 
-_VALUES = Input("values", "numbers", ("float64",), (1,), nan=True)
+_VALUES = Input("values", "numbers", ("float64",), (1,), nan=True, axes=("value",))
 _EXAMPLE = Example(inputs={"values": {"data": [1.0, 2.0], "dtype": "float64"}})
 
 _ALL = (
@@ -90,7 +91,7 @@ _ALL = (
         PACKAGE,
         NoParams,
         (_VALUES,),
-        (Output("doubled", "2 x"), Output("total", "their sum", "value")),
+        (Output("doubled", "2 x", axes=("value",)), Output("total", "their sum", "value")),
         _EXAMPLE,
         _cost,
         _not_too_long,
@@ -196,6 +197,8 @@ PIECES = {
 # The same operation with other code.
 OTHER_PIECES = {"pieces": replace(PIECES["pieces"]), "double": OPERATIONS["double"]}
 vars(OTHER_PIECES["pieces"])["code"] = "other code"
+
+WITH_PLANS: Mapping[str, Computation] = {**OPERATIONS, "plan": plan_of(OPERATIONS)}
 
 WITH_TASKS: Mapping[str, Computation] = {**OPERATIONS, CHAIN.name: CHAIN, PACK.name: PACK}
 

@@ -9,11 +9,11 @@ import os
 from binascii import a2b_base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from warpdesk.models import DTYPES
+from warpdesk.models import DTYPES, DType, StepProvenance
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Computation, Output
 from warpdesk_server.kernels.params import Params
@@ -105,12 +105,14 @@ def encode(
     directory: Path,
     store: WorkerStore,
     now: float,
+    steps: tuple[StepProvenance, ...] | None = None,
 ) -> None:
     """Write what the child computed, `result.json` and one file per array or file output, into an attempt's directory.
 
-    It may have them already, empty. Raises TypeError when the operation returned something else than it declares.
+    It may have them already, empty. `steps` says how those of a plan were computed. Raises TypeError when the operation
+    returned something else than it declares.
     """
-    declared = {output.name: output for output in operation.outputs}
+    declared = {output.name: output for output in operation.outputs_of(request.params)}
     if outputs.keys() - declared.keys() or declared.keys() - outputs.keys():
         raise TypeError(f"{operation.name} returned {sorted(outputs)} and declares {sorted(declared)}")
     document = ResultDocument(
@@ -121,6 +123,7 @@ def encode(
             name: _output(output, outputs[name], request.owner, directory, store) for name, output in declared.items()
         },
         expires_at=now + request.result_ttl,
+        steps=steps,
     )
     _write(f"{directory}/{_DOCUMENT}", [document.model_dump_json().encode()])
 
@@ -143,7 +146,7 @@ def digest(operation: Computation, outputs: Mapping[str, Any]) -> str:
 
 
 def files(operation: Computation) -> list[str]:
-    """The names of the result files that the child writes by `encode`."""
+    """The names of the result files that the child writes by `encode`, as far as each job of the operation has them."""
     return [_DOCUMENT, *(output.stored_as for output in operation.outputs if output.kind == "array")]
 
 
@@ -225,20 +228,32 @@ def _array(output: Output, value: Any, owner: str, directory: Path, store: Worke
     dtype = _DTYPES.get(array.dtype)
     if dtype is None:
         raise TypeError(f"output {output.name!r} has dtype {array.dtype}, which is not one of {', '.join(DTYPES)}")
-    array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
+    array = contiguous(array)
     data = array.reshape(-1).view(np.uint8).data
     file = output.stored_as
     stretch = STRETCH if store.forced else len(data)
     _write(f"{directory}/{file}", [npy.header(dtype, array.shape), data[:stretch]], data[stretch:])
-    special = array.dtype.kind == "f" and not np.isfinite(array).all()
+    info = described(array)
     return ArrayOutput(
         file=file,
         dtype=dtype,
         shape=array.shape,
         id=store.digest(owner, dtype, array.shape, data),
-        has_nan=special and bool(np.isnan(array).any()),
-        has_inf=special and bool(np.isinf(array).any()),
+        has_nan=info.has_nan,
+        has_inf=info.has_inf,
     )
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """An array that the child computed, in C order, as it is stored."""
+    return np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
+
+
+def described(array: np.ndarray) -> ArrayInfo:
+    """The description of an array that the child computed, as it is stored with it."""
+    special = array.dtype.kind == "f" and not np.isfinite(array).all()
+    has_nan, has_inf = (special and bool(odd(array).any()) for odd in (np.isnan, np.isinf))
+    return ArrayInfo(cast(DType, array.dtype.name), array.shape, has_nan, has_inf)
 
 
 def _write(file: str, pieces: Sequence[bytes | memoryview], then: memoryview = _NOTHING) -> None:

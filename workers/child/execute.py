@@ -7,13 +7,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
-from warpdesk.models import DType
+from warpdesk.models import DType, StepProvenance
 from warpdesk_server.kernels import progress
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.contract import Device, Times
@@ -21,6 +21,7 @@ from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
 from warpdesk_server.kernels.operation import Backend, Computation, Operation
 from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.plans import Judged, Plan, PlanParams, outputs_by_source
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
@@ -55,7 +56,7 @@ def run(
     jobs: Sequence[tuple[JobRequest, int]],
     store: WorkerStore,
     found: Probe,
-    operations: Mapping[str, Operation],
+    operations: Mapping[str, Computation],
     keep_off_gpu: str | None = None,
     costs: Costs | None = None,
     expect: Callable[[float], None] | None = None,
@@ -123,7 +124,7 @@ def prepare(operations: Iterable[Operation]) -> None:
 class _Item:
     """One attempt that the child computes, and what has become of it."""
 
-    operation: Operation
+    operation: Computation
     request: JobRequest
     attempt: int
     key: bytes | None = field(default=None, repr=False)  # of its noise, if it was charged
@@ -132,6 +133,7 @@ class _Item:
     params: Params = field(default_factory=Params)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     sharded: ShardedJob | None = None  # where it is a shard of a job, or a job in shards
+    steps: tuple[StepProvenance, ...] | None = None  # of a plan: how each was computed
     outcome: Outcome | None = None
 
     def fail(self, error: Exception) -> None:
@@ -167,16 +169,14 @@ class _Launch:
     params: Params
     inputs: Mapping[str, np.ndarray]
     parts: Callable[[dict[str, Any]], list[dict[str, Any]]]
+    operation: Operation
     function: Callable[[Backend], Callable[..., dict[str, Any]]]
-
-    @property
-    def operation(self) -> Operation:
-        return self.items[0].operation
+    name_of: str = ""  # of what in log lines, if it is no job
 
     @property
     def name(self) -> str:
         """The name of the child's launch in log lines."""
-        first = self.items[0].request.id
+        first = self.name_of or self.items[0].request.id
         of = first if len(self.items) == 1 else f"{first} and {len(self.items) - 1} more"
         return f"{self.operation.name} of {of}"
 
@@ -194,7 +194,7 @@ class _Launch:
         """The launch as a job whose time is predicted: of the kind of its items, and as large as all of them."""
         first = self.items[0]
         params, inputs = (first.params, first.inputs) if first.sharded is None else (self.params, self.inputs)
-        job = job_of(first.operation, params, {name: _info(array) for name, array in inputs.items()})
+        job = job_of(self.operation, params, {name: _info(array) for name, array in inputs.items()})
         return Job(job.kind, job.work * len(self.items), job.teaches)
 
 
@@ -218,7 +218,7 @@ class _Batch:
             try:
                 item.params, item.inputs = codec.decode(item.operation, item.request, self.store, cache, item.attached)
                 _require_charge(item, self.store)
-                if item.request.shards > 1:
+                if item.request.shards > 1 and isinstance(item.operation, Operation):
                     infos = {name: _info(array) for name, array in item.inputs.items()}
                     item.sharded = ShardedJob(item.operation, item.request, item.params, infos)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
@@ -242,6 +242,10 @@ class _Batch:
 
     def _attempt(self, items: Sequence[_Item]) -> None:
         if not items:
+            return
+        if isinstance(plan := items[0].operation, Plan):  # each of them, as they share no launch
+            for item in items:
+                self._run_plan(item, plan)
             return
         try:
             launch = _launch_of(items)
@@ -271,6 +275,11 @@ class _Batch:
             return
         if sharded is not None and self.cluster is not None and self._on_cluster(launch, sharded, self.cluster):
             return
+        outputs, provenance = self._computed(launch)
+        self._write(launch.items, launch.operation, outputs, launch.parts, launch.inputs, provenance)
+
+    def _computed(self, launch: _Launch) -> tuple[dict[str, Any], Provenance]:
+        """What the child computes in one launch, on the backend that is chosen for it, and how that was."""
         operation, first = launch.operation, launch.items[0].request
         job = pick = None
         clock = time.perf_counter
@@ -301,7 +310,65 @@ class _Batch:
             times = choice.device.times()
             if self.took is not None and not first.private:
                 self.took(times)
-        self._write(launch, outputs, _provenance(launch, choice, self.found, watch, times))
+        return outputs, _provenance(launch, choice, self.found, watch, times)
+
+    def _run_plan(self, item: _Item, plan: Plan) -> None:
+        """Compute the steps of a plan in the child, in order, and write what its outputs are.
+
+        Each runs as a job of its own would, on the backend chosen for it. An array is let go of after its last reader.
+        """
+        params = cast(PlanParams, item.params)
+        arrays, wanted, kept = dict[str, Any](item.inputs), outputs_by_source(params), dict[str, Any]()
+        steps, how = list[StepProvenance](), list[Provenance]()
+        judged = plan.judged(params, {name: _info(array) for name, array in item.inputs.items()})
+        whole, done = sum(each.cost.core_seconds for each in judged), 0.0
+        for at, each in enumerate(judged):
+            end = done + each.cost.core_seconds / whole
+            try:
+                with progress.stage(done, end):
+                    outputs, provenance = self._step(item, each, at, arrays)
+            except DeviceLost:
+                raise
+            except Exception as error:  # noqa: BLE001 (as in _attempt)
+                failed = failure(each.operation, item.request, error)
+                message = f"step {each.step.id} of the plan, {each.operation.name}: {failed.message}"
+                item.outcome = failed.model_copy(update={"message": message})
+                return
+            for name, value in outputs.items():
+                source = f"{each.step.id}.{name}"
+                arrays[source] = value = codec.contiguous(value) if isinstance(value, np.ndarray) else value
+                for output, last in wanted.get(source, ()):
+                    kept[output] = value if last is None else value[..., -last:].copy()
+            for source in each.gone:
+                arrays.pop(source, None)
+            del outputs
+            done = end
+            progress.report(done)
+            how.append(provenance)
+            steps.append(
+                StepProvenance(
+                    id=each.step.id,
+                    operation=each.operation.name,
+                    backend=provenance.backend,
+                    seconds=provenance.compute_seconds or 0.0,
+                    fallback_reason=provenance.fallback_reason,
+                )
+            )
+        item.steps = tuple(steps)
+        self._write([item], plan, kept, lambda outputs: [outputs], item.inputs, _of_steps(how))
+
+    def _step(
+        self, item: _Item, judged: Judged, at: int, arrays: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Provenance]:
+        """Compute a step of a plan in the child. Raises InvalidRequest where its inputs' numbers do not fit it."""
+        step, operation = judged.step, judged.operation
+        inputs = {name: arrays[source] for name, source in judged.inputs.items()}
+        params = operation.validate(step.params, {name: codec.described(array) for name, array in inputs.items()})
+        request = item.request.model_copy(update={"operation": operation.name, "seed": step.seed})
+        own = _Item(operation, request, item.attempt, params=params, inputs=inputs)
+        launch = _launch_of([own])
+        assert launch is not None  # noqa: S101 (one job is one launch)
+        return self._computed(replace(launch, name_of=f"step {at} of {item.request.id}"))
 
     def _on_cluster(self, launch: _Launch, sharded: ShardedJob, cluster: ClusterLink) -> bool:
         """Have a shard computed on the cluster, and keep its arrays. False where that cannot: it is computed here then,
@@ -318,7 +385,8 @@ class _Batch:
             return False
         watch.ended = watch.clock()
         provenance = _provenance(launch, Choice(computed.backend), self.found, watch, None)
-        self._write(launch, dict(computed.arrays), provenance.model_copy(update={"device": computed.device}))
+        provenance = provenance.model_copy(update={"device": computed.device})
+        self._write(launch.items, launch.operation, dict(computed.arrays), launch.parts, launch.inputs, provenance)
         return True
 
     def _merge(self, launch: _Launch, sharded: ShardedJob) -> None:
@@ -327,20 +395,28 @@ class _Batch:
         watch.began = watch.clock()
         outputs = sharded.merged(self.store, item.attempt, item.token)
         watch.ended = watch.clock()
-        self._write(launch, outputs, _provenance(launch, Choice("cpu"), self.found, watch, None))
+        provenance = _provenance(launch, Choice("cpu"), self.found, watch, None)
+        self._write(launch.items, launch.operation, outputs, launch.parts, launch.inputs, provenance)
 
-    def _write(self, launch: _Launch, outputs: dict[str, Any], provenance: Provenance) -> None:
+    def _write(
+        self,
+        items: Sequence[_Item],
+        operation: Computation,
+        outputs: dict[str, Any],
+        parts: Callable[[dict[str, Any]], list[dict[str, Any]]],
+        inputs: Mapping[str, np.ndarray],
+        provenance: Provenance,
+    ) -> None:
         """Write what the child computed for each item of a launch, and give the items their outcomes."""
-        operation, now = launch.operation, time.time()
-        of_owner = Counter(item.request.owner for item in launch.items)
-        for item, own in zip(launch.items, launch.parts(outputs), strict=True):
+        now, of_owner = time.time(), Counter(item.request.owner for item in items)
+        for item, own in zip(items, parts(outputs), strict=True):
             arrays = {name: array for name, array in own.items() if isinstance(array, np.ndarray)}
             size = sum(array.nbytes for array in arrays.values())
             try:
                 self.store.require_room(size)
                 if item.request.shard is None or item.sharded is None:
                     directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
-                    codec.encode(operation, item.request, own, directory, self.store, now)
+                    codec.encode(operation, item.request, own, directory, self.store, now, item.steps)
                 else:
                     item.sharded.keep(self.store, item.attempt, item.token, arrays)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
@@ -354,7 +430,7 @@ class _Batch:
                 "batch_own": of_owner[item.request.owner],
             }
             digest = None if item.key is None else codec.digest(operation, own)
-            read = item.inputs if item.request.shard is None else launch.inputs
+            read = item.inputs if item.request.shard is None else inputs
             size += sum(array.nbytes for array in read.values())
             item.outcome = Succeeded(
                 result=result_name(item.request.id, item.attempt),
@@ -399,15 +475,16 @@ def _described(array: np.ndarray) -> tuple[DType, tuple[int, ...]]:
 
 def _launch_of(items: Sequence[_Item]) -> _Launch | None:
     """One launch in the child for jobs that are alike; None where they have to run one after another."""
-    first = items[0]
-    function = first.operation.implementation
+    first, operation = items[0], items[0].operation
+    assert isinstance(operation, Operation)  # noqa: S101 (a plan is computed step by step, a task by `workers.child.tasks`)
+    function = operation.implementation
     if len(items) > 1:
-        joint = first.operation.join(first.params, [item.inputs for item in items])
-        return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts, function)
+        joint = operation.join(first.params, [item.inputs for item in items])
+        return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts, operation, function)
     params, inputs, sharded = first.params, first.inputs, first.sharded
     if sharded is not None and first.request.shard is not None:
         params, inputs, function = sharded.like, sharded.parts(inputs), sharded.function
-    return _Launch(items, params, inputs, lambda outputs: [outputs], function)
+    return _Launch(items, params, inputs, lambda outputs: [outputs], operation, function)
 
 
 def failure(operation: Computation, request: JobRequest, error: Exception) -> Failed:
@@ -498,6 +575,19 @@ def _provenance(launch: _Launch, choice: Choice, found: Probe, watch: _Watch, ti
         compute_seconds=None if launch.operation.randomness == "private" else watch.took,
         fallback_seconds=watch.switched,
     )
+
+
+def _of_steps(steps: Sequence[Provenance]) -> Provenance:
+    """The provenance of a plan in the child: of a GPU if a step ran there, with the times of all steps together."""
+    found = next((step for step in steps if step.backend == "gpu"), steps[0])
+
+    def total(name: str) -> float | None:
+        times = [seconds for step in steps if (seconds := getattr(step, name)) is not None]
+        return sum(times) if times else None
+
+    times = ("copy_seconds", "kernel_seconds", "compute_seconds", "fallback_seconds")
+    fallback = next((step.fallback_reason for step in steps if step.fallback_reason is not None), None)
+    return found.model_copy(update={name: total(name) for name in times} | {"fallback_reason": fallback})
 
 
 def _name(device: Device | None) -> str:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,6 +22,7 @@ from warpdesk_server.kernels.gpu.canary import Miscomputed
 from warpdesk_server.kernels.gpu.contract import Copied, Device, Times
 from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins
 from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, OutOfMemory
+from warpdesk_server.kernels.operation import Computation
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.calls import Calls
 from warpdesk_server.workers.child import codec, execute, tasks
@@ -96,6 +97,7 @@ class _Child:
         self._pipe = pipe
         self._store = open_store(settings)
         self._operations = settings.catalogue()
+        self._computed: Mapping[str, Computation] = {**self._operations, **settings.plans()}
         self._canary_at: float | None = None
         self._canary_every = settings.canary_seconds
         self._canary_due = 0.0
@@ -166,7 +168,7 @@ class _Child:
                     jobs,
                     self._store,
                     self._found,
-                    self._operations,
+                    self._computed,
                     work.keep_off_gpu,
                     self._costs,
                     expect,

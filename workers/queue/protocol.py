@@ -17,15 +17,20 @@ from warpdesk.models import (
     FileDescription,
     Priority,
     PublicProvenance,
+    StepProvenance,
 )
 from warpdesk_server.kernels.array import ArrayInfo
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
 # Kinds of work, which workers take: quick jobs on any device, those that need a GPU, the same of quick jobs with inputs
-# in their records, long ones, and tasks. The release before takes the first six alone.
-Kind = Literal["any", "gpu", "attached", "attached-gpu", "long", "long-gpu", "task", "task-gpu"]
+# in their records, of quick plans, of long jobs, of long plans, and tasks. The release before knows no plans, and takes
+# none of their kinds.
+Kind = Literal[
+    "any", "gpu", "attached", "attached-gpu", "plan", "plan-gpu", "long", "long-gpu", "long-plan", "long-plan-gpu",
+    "task", "task-gpu",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
-QUICK, LONG, OF_TASKS = KINDS[:4], KINDS[4:6], KINDS[6:]
+QUICK, LONG, OF_TASKS = KINDS[:6], KINDS[6:10], KINDS[10:]
 # The kinds that a worker takes, by the name of what it takes (`workers.settings.Takes`, which says what each means).
 # The release before named nothing.
 _TAKEN: Mapping[str, tuple[Kind, ...]] = {
@@ -112,6 +117,7 @@ class JobRequest(Message):
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
     task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
+    plan: bool = False  # of many operations (`kernels.plans`)
     checkpoint_bytes: int = 0  # the most that a checkpoint of a task, or the arrays of a shard, may take on the disk
     result_bytes: int = 0  # of a task: the most that the arrays and files of its result may take
     seconds: float | None = None  # of a task: the most that all its steps may take together
@@ -147,7 +153,8 @@ class JobRequest(Message):
     @property
     def lane(self) -> str:
         """The lane of the queue in which the job waits, by its priority and the kind of work it is."""
-        own = ["task"] if self.task else ["long"] if self.long else ["attached"] if self.attached else []
+        own = ["task"] if self.task else ["long"] if self.long else []
+        own += ["plan"] if self.plan else ["attached"] if self.attached and not own else []
         return "-".join([self.priority, *own, *["gpu"] * (self.backend == "gpu")])
 
     @property
@@ -336,6 +343,7 @@ class ResultDocument(Message):
     operation: str
     outputs: dict[str, ArrayOutput | FileOutput | ValueOutput]
     expires_at: float
+    steps: tuple[StepProvenance, ...] | None = None  # of a plan: how each was computed
 
 
 class WantedInputs(Message):

@@ -154,13 +154,14 @@ class Exchange:
         description = yield from self._describe(operation, deadline)
         expected = {entry.name: entry for entry in (description.inputs if description else ())}
         numbers = description.params.get("properties", {}) if description else {}  # of an input: one number for all
+        named = description is not None and description.open_inputs  # by the request: what is no parameter is an input
         inputs: dict[str, Any] = {}
         others: dict[str, Any] = {}
         for name, value in {**(params or {}), **fields}.items():
             if isinstance(value, ArrayDescription):
                 inputs[name] = {"array": value.id}
             elif not isinstance(value, np.ndarray) and (
-                name not in expected or (name in numbers and isinstance(value, Real))
+                (name in numbers if named else name not in expected) or (name in numbers and isinstance(value, Real))
             ):
                 others[name] = as_param(name, value)
             else:
@@ -208,8 +209,7 @@ class Exchange:
                 if found.status in (State.CANCELED, State.EXPIRED) and refusal.status == REFUSED:
                     raise JobFailed(refusal.code, refusal.detail, found) from None
                 raise
-        description = yield from self._describe(found.operation, None)
-        kinds = {output.name: output.kind for output in (description.outputs if description else ())}
+        kinds = yield from self._kinds(found)
         outputs = dict(body.outputs)
         for name in outputs:
             # JSON says neither dtype nor NaN.
@@ -220,6 +220,21 @@ class Exchange:
                 described = FileDescription.model_validate(outputs[name])
                 outputs[name] = self._file(f"/v1/jobs/{found.id}/result/{name}", described)
         return Result(outputs, body.provenance, found)
+
+    def _kinds(self, job: JobDescription) -> Steps[dict[str, str]]:
+        """The kinds of a job's outputs, by their names: of its operation, or of a plan those of its steps."""
+        description = yield from self._describe(job.operation, None)
+        if description is None or not description.open_inputs:
+            return {output.name: output.kind for output in (description.outputs if description else ())}
+        known = job if isinstance(job, Job) and job.params is not None else (yield from self.job(job))
+        plan = known.params or {}
+        operations = {step["id"]: step["operation"] for step in plan.get("steps", ())}
+        kinds: dict[str, str] = {}
+        for name, wanted in plan.get("outputs", {}).items():
+            step, _, output = wanted["from"].partition(".")
+            declared = yield from self._describe(operations[step], None)
+            kinds[name] = next(each.kind for each in (declared.outputs if declared else ()) if each.name == output)
+        return kinds
 
     def cancel(self, job: AnyJob) -> Steps[Job]:
         return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/cancel"))

@@ -110,6 +110,16 @@ class PublicProvenance(Reply):
     charge: ChargeRef | None = None  # what the release was charged to
 
 
+class StepProvenance(Reply):
+    """How a step of a plan was computed."""
+
+    id: str
+    operation: str
+    backend: Literal["cpu", "gpu"]
+    seconds: float
+    fallback_reason: Annotated[str | None, Field(description="As of a job")] = None
+
+
 class Provenance(PublicProvenance):
     """How an answer was computed. Of a launch that jobs share, `batch_size` counts the key's own, seconds are the share
     of these, energy and cost that of the job; whether jobs of other keys were in it is told to nobody."""
@@ -118,6 +128,9 @@ class Provenance(PublicProvenance):
     batch_reason: Annotated[
         str | None,
         Field(description="Why no more of them: full, bytes, waited, drained; of a launch of the key's jobs alone"),
+    ] = None
+    steps: Annotated[
+        list[StepProvenance] | None, Field(description="Of a plan, in its result: how each step was computed")
     ] = None
 
 
@@ -355,6 +368,9 @@ class OperationDescription(Reply):
     summary: str
     task: Annotated[
         bool, Field(description="Whether it runs in steps, for hours if need be, and can be paused and resumed")
+    ] = False
+    open_inputs: Annotated[
+        bool, Field(description="Whether a request names the inputs and outputs itself, as of a plan")
     ] = False
     randomness: Annotated[
         Literal["none", "seed", "private"], Field(description="Only `seed` operations take a seed from the caller")

@@ -481,4 +481,5 @@ def test_a_document_is_readable_without_numpy() -> None:
         "operation": "o",
         "outputs": {},
         "expires_at": 1.0,
+        "steps": None,
     }
