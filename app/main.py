@@ -14,6 +14,7 @@ from warpdesk_server.app.access.audit import Audit
 from warpdesk_server.app.access.auth import Gate
 from warpdesk_server.app.arrays import endpoints as uploads
 from warpdesk_server.app.budgets import endpoints as budgets
+from warpdesk_server.app.datasets import endpoints as datasets
 from warpdesk_server.app.health import endpoints as health
 from warpdesk_server.app.http import docs, document, observe, queries
 from warpdesk_server.app.http.direct import DirectRoutes
@@ -80,6 +81,7 @@ def create_app(
         results.router,
         events.router,
         steps.router,
+        datasets.router,
         rounds.router,
         dead_letters.router,
         budgets.router,

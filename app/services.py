@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from redis.exceptions import RedisError
 from sqlalchemy import Engine
 
+from warpdesk_server.app.datasets.collection import Datasets
 from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.completions import Completions
 from warpdesk_server.app.jobs.predictions import Predictions
@@ -55,6 +56,8 @@ class Services:
     idempotency: SingleFlight[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
     amounts: Amounts
+    datasets: Datasets
+    dataset_threads: Threads
     database: Engine  # of budgets and rounds
     ledger: Ledger
     ledger_threads: Threads

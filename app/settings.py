@@ -73,7 +73,9 @@ class Settings(SecretsOfFiles):
     max_round_bytes: int = 16 * GIB  # masked vectors of all live rounds
     max_round_bytes_per_key: int | None = None  # of one key's live rounds, a quarter of all when unset
 
-    # Arrays and results of one key and of all, half of that and four fifths of the disk when unset.
+    max_datasets: Annotated[int, Field(ge=0)] = 100  # of one key
+
+    # Arrays, datasets and results of one key and of all, half of that and four fifths of the disk when unset.
     max_stored_bytes_per_key: Annotated[int, Field(ge=0)] | None = None
     max_stored_bytes: Annotated[int, Field(ge=0)] | None = None
     # Of the store's disk, for Redis, the ledger and the audit log: see workers.store.disk.reserve.

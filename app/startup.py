@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 
 from warpdesk_server.app.arrays import storage
+from warpdesk_server.app.datasets.collection import Datasets
 from warpdesk_server.app.http.connections import most_connections
 from warpdesk_server.app.http.memory import keep_freed_memory
 from warpdesk_server.app.jobs.admission import Admission
@@ -64,6 +65,7 @@ async def opened(
     metrics = Metrics(seen_of_redis, seen_of_ledger, operations, version, kept)
     threads = ThreadPoolExecutor(thread_name_prefix="upload")
     ledger_threads = Threads("ledger", limits.LEDGER_THREADS, limits.LEDGER_THREADS // 2)
+    dataset_threads = Threads("dataset", limits.DATASET_THREADS, limits.DATASET_THREADS // 2)
     services = Services(
         settings=settings,
         operations=operations,
@@ -90,6 +92,8 @@ async def opened(
         idempotency=SingleFlight(),
         threads=threads,
         amounts=Amounts(operations),
+        datasets=Datasets(kept, settings.max_datasets),
+        dataset_threads=dataset_threads,
         database=database,
         ledger=ledger,
         ledger_threads=ledger_threads,
@@ -108,6 +112,7 @@ async def opened(
     finally:
         threads.shutdown()
         ledger_threads.close()
+        dataset_threads.close()
         await anyio.to_thread.run_sync(kept.close)
         for collector in (seen_of_redis, seen_of_ledger):
             await anyio.to_thread.run_sync(collector.stop, LAST_WORDS)

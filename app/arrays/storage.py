@@ -45,7 +45,7 @@ def refused() -> Iterator[None]:
     try:
         yield
     except QuotaPassed as error:
-        sentence = f"{error}; GET /v1/arrays lists what is stored, and DELETE frees space"
+        sentence = f"{error}; GET /v1/arrays and /v1/datasets list what is stored, and DELETE frees space"
         raise Refusal("storage-quota", sentence, headers={"Retry-After": "60"}) from None
     except (StoreFull, disk.Reserved) as error:
         sentence = error.sentence if isinstance(error, disk.Reserved) else str(error)

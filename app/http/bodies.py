@@ -77,6 +77,7 @@ async def read_json(
     form: Callable[[bytes], T],
     *,
     keys: int | Callable[[bytes], int] = limits.JSON_KEYS,
+    values: int | None = None,
     small: int = limits.JSON_SMALL,
 ) -> T:
     """Read a JSON request body (RFC 8259) and return what `form` makes of it.
@@ -89,8 +90,9 @@ async def read_json(
     services = request.app.state.services
 
     def formed(body: bytes) -> T:
-        most = keys if isinstance(keys, int) else keys(body)
-        _require_few_parts(body, most, limits.JSON_VALUES * services.settings.max_inline_numbers + 2 * most)
+        most_keys = keys if isinstance(keys, int) else keys(body)
+        most = limits.JSON_VALUES * services.settings.max_inline_numbers + 2 * most_keys if values is None else values
+        _require_few_parts(body, most_keys, most)
         return form(body)
 
     with room(request, limit) as share:

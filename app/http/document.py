@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 
 from warpdesk.models import JobEvent, NewBudget, Problem
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
+from warpdesk_server.app.datasets.schemas import NewDataset, NewRows
 from warpdesk_server.app.jobs.operations import example
 from warpdesk_server.app.jobs.schemas import Submission
 from warpdesk_server.app.kit import errors
@@ -73,7 +74,7 @@ def _write(api: FastAPI, operations: Mapping[str, Computation]) -> dict[str, Any
     )
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
-    bodies: list[type[Any]] = [Problem, Submission, JobEvent, NewBudget, *BODIES]
+    bodies: list[type[Any]] = [Problem, Submission, JobEvent, NewBudget, NewDataset, NewRows, *BODIES]
     for model in bodies:
         models |= _component(model)
     for name in ("HTTPValidationError", "ValidationError"):
@@ -179,5 +180,9 @@ def _input(expected: Input) -> dict[str, Any]:
     }
     return {
         "description": f"{expected.doc} ({', '.join(expected.dtypes)}; rank {ranks}){earlier}",
-        "oneOf": [{"$ref": "#/components/schemas/StoredInput"}, inline],
+        "oneOf": [
+            {"$ref": "#/components/schemas/StoredInput"},
+            {"$ref": "#/components/schemas/DatasetInput"},
+            inline,
+        ],
     }

@@ -18,6 +18,8 @@ from warpdesk import models
 from warpdesk_server.app.arrays import ndarray
 from warpdesk_server.app.arrays.ndarray import Numbers
 from warpdesk_server.app.arrays.nested import from_nested
+from warpdesk_server.app.datasets import slices, times
+from warpdesk_server.app.datasets.schemas import DatasetInput
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit import errors, limits
@@ -55,6 +57,7 @@ class Checked:
     stored: dict[str, str]
     inline: dict[str, Numbers]
     infos: dict[str, ArrayInfo]
+    datasets: dict[str, dict[str, Any]]  # by names in the submission: what inputs were read from that name a dataset
     seed: int | None
     cost: Cost
     spend: Spend | None  # what it charges its budget; None if it names no budget
@@ -99,7 +102,7 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
     given: dict[str, str] = {}
     try:
         given = operation.given_names(submission.inputs)
-        inline, stored, infos = _inputs(services, owner, submission, given)
+        inline, stored, infos, sources = _inputs(services, owner, submission, given)
         _require_a_shape(operation, inline, given)
         parsed = operation.validate(submission.params, infos)
     except InvalidRequest as error:
@@ -114,7 +117,17 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
     spend = None if operation.spend is None else operation.spend(parsed, infos)
-    return Checked(submission, operation, parsed, given, stored, inline, infos, seed, cost, spend, task_limits)
+    if spend is not None:
+        _require_versions(submission)
+    return Checked(submission, operation, parsed, given, stored, inline, infos, sources, seed, cost, spend, task_limits)
+
+
+def _require_versions(submission: schemas.Submission) -> None:
+    """Refuse a job that charges a budget with the latest version of a dataset: sent again, it would be another job."""
+    for name, value in submission.inputs.items():
+        if isinstance(value, DatasetInput) and value.as_of is None:
+            sentence = "a job that charges a budget names the version that it reads of a dataset: as_of"
+            raise refuse_at("invalid-request", f"/inputs/{errors.escape(name)}/as_of", sentence)
 
 
 def _as_given(problem: Problem, given: Mapping[str, str]) -> Problem:
@@ -245,13 +258,16 @@ def _seed(operation: Computation, given: int | None) -> int | None:
 
 def _inputs(
     services: Services, owner: str, submission: schemas.Submission, given: Mapping[str, str]
-) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo]]:
-    """The inputs of a job's submission by name: inline arrays, ids of stored arrays, and the descriptions of both."""
+) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo], dict[str, dict[str, Any]]]:
+    """The inputs of a job's submission by name: inline arrays, ids of stored arrays, the descriptions of both, and
+    what was read from datasets, which is inline from here on."""
     inline: dict[str, Numbers] = {}
+    sources: dict[str, dict[str, Any]] = {}
     stored: dict[str, str] = {}
     infos: dict[str, ArrayInfo] = {}
     problems: list[Problem] = []
-    room = services.settings.max_inline_numbers
+    settings = services.settings
+    room = settings.max_inline_numbers
     for name, shown in given.items():
         value, pointer = submission.inputs[shown], f"/inputs/{errors.escape(shown)}"
         if isinstance(value, schemas.StoredInput):
@@ -262,15 +278,26 @@ def _inputs(
                 stored[name], infos[name] = found.id, found.info
             continue
         try:
-            numbers = from_nested(value.data, value.dtype, f"{pointer}/data", room)
+            if isinstance(value, DatasetInput):
+                part = slices.as_input(services.datasets, services.store, owner, value, settings.max_array, pointer)
+                numbers, sources[shown] = part.numbers, _source(value, part.version)
+            else:
+                numbers = from_nested(value.data, value.dtype, f"{pointer}/data", room)
+                room -= numbers.size
         except Refusal as refusal:
             problems += refusal.problems
             continue
-        room -= numbers.size
         inline[name], infos[name] = numbers, ndarray.describe(numbers)
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
-    return inline, stored, infos
+    return inline, stored, infos, sources
+
+
+def _source(value: DatasetInput, version: int) -> dict[str, Any]:
+    """What a job's input was read from, as the caller would send it again for the same array."""
+    found: dict[str, Any] = {"dataset": value.dataset, "column": value.column, "as_of": version}
+    found |= {name: times.text(at) for name, at in (("from", value.first), ("to", value.end)) if at is not None}
+    return found if value.assets is None else {**found, "assets": value.assets}
 
 
 def missing(checked: Checked, gone: Container[str]) -> Refusal:

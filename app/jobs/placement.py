@@ -378,6 +378,7 @@ class Placement:
                 **{name: array.id for name, array in self._kept.items()},
                 **{name: self._digest(name) for name in attached},
             },
+            datasets=checked.datasets,
             attached={name: checked.infos[name].dtype for name in attached},
             backend=submission.backend,
             priority=submission.priority,

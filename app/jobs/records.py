@@ -68,6 +68,7 @@ def view(
         queue_position=position,
         progress=record.progress,
         step=record.step,
+        datasets={name: models.DatasetRead(**source) for name, source in request.datasets.items()},
         shards=_shards(record),
         waiting_reason=_waiting_reason(services, record),
         submitted_at=submitted_at,

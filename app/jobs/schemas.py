@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from warpdesk.models import ARRAY_ID, BackendWish, Body, DType, JobError, Priority, Reply
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
+from warpdesk_server.app.datasets.schemas import DatasetInput
 from warpdesk_server.app.kit.schemas import WEEK, WIDEST
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
@@ -45,18 +46,21 @@ def _width(value: Any) -> Any:
     return value
 
 
-def _kind_of_input(value: Any) -> str:
-    """The kind of an input in a job's submission: a stored array or an inline one, so that an error concerns that
-    kind alone."""
-    has_id = "array" in value if isinstance(value, dict) else isinstance(value, StoredInput)
-    return "StoredInput" if has_id else "InlineInput"
-
-
 # Parts of an error's location that pydantic adds for the kind of an input, and that are not in the request.
-UNION_TAGS = frozenset({"StoredInput", "InlineInput"})
+UNION_TAGS = frozenset({"StoredInput", "InlineInput", "DatasetInput"})
+
+
+def _kind_of_input(value: Any) -> str:
+    """The kind of an input in a job's submission, so that an error concerns that kind alone."""
+    if isinstance(value, dict):
+        return "DatasetInput" if "dataset" in value else "StoredInput" if "array" in value else "InlineInput"
+    return next((kind for kind in UNION_TAGS if kind == type(value).__name__), "InlineInput")
+
 
 JobInput = Annotated[
-    Annotated[StoredInput, Tag("StoredInput")] | Annotated[InlineInput, Tag("InlineInput")],
+    Annotated[StoredInput, Tag("StoredInput")]
+    | Annotated[InlineInput, Tag("InlineInput")]
+    | Annotated[DatasetInput, Tag("DatasetInput")],
     Discriminator(_kind_of_input),
 ]
 

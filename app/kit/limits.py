@@ -62,6 +62,22 @@ CSV_SMALL = 64 << 10
 CSV_MEMORY = 64 << 20
 CSV_BYTES = 8
 
+# What a dataset may hold, and what one request may append to it. The rows of an append are in memory, a few times.
+DATASET_COLUMNS = 64
+DATASET_ASSETS = 10_000
+DATASET_ROWS = 1_000_000
+ROWS_AT_ONCE = 100_000
+ROW_BYTES_AT_ONCE = 64 << 20
+
+# Assets that an input of a job, or a request for rows, may name: the job's record in Redis has them.
+ASSETS_OF_INPUT = 1000
+
+# Threads that read and write datasets, half of them for one owner: writers of one dataset wait for each other.
+DATASET_THREADS = 8
+
+# Bytes of a dataset that are read into memory; more are read into a file of the store's disk.
+READ_IN_MEMORY = 16 << 20
+
 # Bytes that may wait to be written: of .npy uploads, of rounds' vectors and of workers' results. What is more waits for
 # nothing. A piece is an object, and a caller decides how finely a body is cut: each counts as so many at the least.
 UNWRITTEN_PER_KEY = 32 << 20

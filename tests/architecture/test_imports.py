@@ -49,11 +49,14 @@ def test_import_layers_hold() -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_only_modules_of_arrays_use_numpy_in_app() -> None:
+def test_only_modules_of_arrays_and_datasets_use_numpy_in_app() -> None:
     users = [
         str(path.relative_to(ROOT)) for path in files(ROOT / "app") if re.search(r"import numpy", path.read_text())
     ]
-    assert users == ["app/arrays/ndarray.py", "app/arrays/nested.py", "app/arrays/npy_upload.py"]
+    assert users == [
+        *(f"app/arrays/{name}.py" for name in ("ndarray", "nested", "npy_upload")),
+        *(f"app/datasets/{name}.py" for name in ("changes", "endpoints", "index", "slices")),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,8 @@ def document(api: Live) -> Any:
 ROUTES = (
     "GET /v1/operations", "GET /v1/operations/{name}", "PUT /v1/arrays", "GET /v1/arrays",
     "GET /v1/arrays/{array_id}",
+    "PUT /v1/datasets/{name}", "GET /v1/datasets", "GET /v1/datasets/{name}", "DELETE /v1/datasets/{name}",
+    "POST /v1/datasets/{name}/rows", "GET /v1/datasets/{name}/rows",
     "HEAD /v1/arrays/{array_id}", "DELETE /v1/arrays/{array_id}", "POST /v1/jobs", "GET /v1/jobs",
     "GET /v1/jobs/{job_id}", "DELETE /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel",
     "POST /v1/jobs/{job_id}/pause", "POST /v1/jobs/{job_id}/resume", "GET /v1/jobs/{job_id}/progress",
@@ -168,6 +170,7 @@ def test_every_answer_that_is_not_a_success_is_a_problem_document(api: Live) -> 
                     (
                         "/v1/jobs",
                         "/v1/arrays",
+                        "/v1/datasets",
                         "/v1/dead",
                         "/v1/budgets",
                         "/v1/charges",

@@ -109,6 +109,7 @@ class JobRequest(Message):
     params: dict[str, Any]
     inputs: dict[str, str]
     attached: dict[str, DType] = {}  # names and dtypes of those that are in the job record and not in the store
+    datasets: dict[str, dict[str, Any]] = {}  # what inputs were read from a dataset, as the caller would send it again
     backend: BackendWish = "auto"
     priority: Priority = "batch"
     seed: int | None = None

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from warpdesk_server.workers.queue.protocol import ResultDocument
+from warpdesk_server.workers.store import record_logs
 from warpdesk_server.workers.store.files import alone_in, expiry, modified_at, read_description, unlink
 from warpdesk_server.workers.store.usage import BLOCK, Usage, on_disk
 
@@ -118,7 +119,7 @@ def recount(root: Path, usage: Usage) -> None:
         except (OSError, ValueError):  # it is being written
             return None
 
-    usage.recount(arrays, results, now, owner_of)
+    usage.recount(arrays, results, now, owner_of, record_logs.recounted(root))
 
 
 def taken(directory: Path) -> int:

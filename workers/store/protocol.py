@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -13,6 +14,7 @@ from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.store.checkpoints import Write
 from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.npy_writer import Scratch
+from warpdesk_server.workers.store.record_logs import RecordLogs
 from warpdesk_server.workers.store.rows import Rows
 
 UNKNOWN_ID = "blake3:" + "0" * 64  # the id of an array whose real id only another host can compute
@@ -174,6 +176,13 @@ class Store(WorkerStore, Protocol):
 
     def rows(self, name: str, count: int, row_bytes: int) -> Rows:
         """The stored matrix of that name whose rows arrive one by one; whoever begins it deletes it."""
+
+    @property
+    def logs(self) -> RecordLogs:
+        """The append-only files of owners in the store: their datasets."""
+
+    def scratch_memory(self, size: int) -> mmap:
+        """Memory of so many bytes in a file of the store's disk that is gone with it. Raises OSError without room."""
 
     def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
         """Delete the store's expired arrays that no live job reads, stale uploads and orphaned results; returns how

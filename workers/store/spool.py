@@ -12,18 +12,22 @@ root/                       0700
   checkpoints/<job>/        <attempt>.<step>: the state of a task after a step; <number>.1: the arrays of a shard
   rows/                     matrices whose rows arrive one by one
   usage/                    how many bytes each owner stores: usage.py
+  datasets/<keyed owner>/   datasets of an API key, each an append-only file: record_logs.py
   results/<job>.<attempt>/  result.json and one file per output that is an array or a file
   records-signed            what an earlier release queued has a MAC by now
 """
 
 import hashlib
+import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from mmap import mmap
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,6 +39,7 @@ from warpdesk_server.workers.store.checkpoints import CheckpointFiles, Write
 from warpdesk_server.workers.store.disk import force_directories, free, reserve
 from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.protocol import StoredArray, attempt_of, result_name
+from warpdesk_server.workers.store.record_logs import RecordLogs
 from warpdesk_server.workers.store.rows import Rows
 from warpdesk_server.workers.store.usage import Quota, StoreFull, Usage
 
@@ -71,6 +76,7 @@ class SpoolStore(ArrayFiles):
             kept_free=reserve(root) if kept_free is None else kept_free,
             usage=None if quota is None else Usage(root / "usage", quota),
         )
+        self.logs = RecordLogs(root, self._keys, forced=self.forced, kept_free=self._kept_free, usage=self._usage)
         self._checkpoints = CheckpointFiles(root / "checkpoints", forced=self.forced)
         self._ended: deque[tuple[Mapping[str, str | None], bool]] = deque()
 
@@ -254,6 +260,12 @@ class SpoolStore(ArrayFiles):
             raise ValueError(f"{name!r} is not the name of a matrix")
         file = self._root / "rows" / f"{name}.npy"
         return Rows(file, count, row_bytes, forced=self.forced, kept_free=self._kept_free)
+
+    def scratch_memory(self, size: int) -> mmap:
+        self.require_room(size)
+        with tempfile.TemporaryFile(dir=self._root / "uploads") as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk refuses it here, not where it is written
+            return mmap(file.fileno(), size)
 
     def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
         return maintenance.Sweep(self._root, self._usage, in_use, self.unread).run()

@@ -1,4 +1,4 @@
-"""The usage table: what each owner stores in arrays, in results, and in room reserved for results.
+"""The usage table: what each owner stores in arrays, datasets and results, and in room reserved for results.
 
 `usage/table.db` is an SQLite file, which every API process of the machine opens. A process counts what it adds in
 memory at once, and `sync` moves the counts to the table every second. So a quota holds exactly within a process. Across
@@ -40,6 +40,9 @@ CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, bytes INTEGER NOT NULL, created_at REAL NOT NULL,
     inputs TEXT  -- ids of arrays; NULL: the job has ended
     ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS logs (
+    owner TEXT NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, changed_at REAL NOT NULL,
+    PRIMARY KEY (owner, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS used (owner TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS start (boot TEXT NOT NULL);
 """
@@ -49,7 +52,7 @@ _SUMS = "".join(
     "CREATE TRIGGER IF NOT EXISTS TABLE_EVENT AFTER EVENT ON TABLE BEGIN INSERT INTO used VALUES (ROW.owner, CHANGE) "
     "ON CONFLICT (owner) DO UPDATE SET bytes = bytes + excluded.bytes; END;"
     .replace("TABLE", table).replace("EVENT", event).replace("ROW", row).replace("CHANGE", change)
-    for table in ("arrays", "jobs")
+    for table in ("arrays", "jobs", "logs")
     for event, row, change in (
         ("INSERT", "new", "new.bytes"),
         ("UPDATE", "new", "new.bytes - old.bytes"),
@@ -58,6 +61,11 @@ _SUMS = "".join(
 )  # fmt: skip
 _ADD_ARRAY = "INSERT INTO arrays VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, id) DO UPDATE SET bytes = excluded.bytes"
 _REMOVE_ARRAY = "DELETE FROM arrays WHERE owner = ? AND id = ?"
+_ADD_LOG = (  # which only grows: what two processes note may come in any order
+    "INSERT INTO logs VALUES (?, ?, ?, ?) ON CONFLICT (owner, name) DO UPDATE SET "
+    "bytes = max(bytes, excluded.bytes), changed_at = max(changed_at, excluded.changed_at)"
+)
+_REMOVE_LOG = "DELETE FROM logs WHERE owner = ? AND name = ?"
 _ADD_JOB = (
     "INSERT INTO jobs VALUES (?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, inputs = excluded.inputs"
@@ -65,7 +73,7 @@ _ADD_JOB = (
 _END_JOB = "UPDATE jobs SET inputs = NULL, bytes = coalesce(?, bytes) WHERE id = ?"
 _REMOVE_JOB = "DELETE FROM jobs WHERE id = ?"
 
-_Change = tuple[str, tuple[Any, ...]]
+_Change = tuple[str, tuple[Any, ...], int]  # a statement, its row, and the bytes that are counted until it is applied
 _Job = tuple[str, str, int, float, str | None]  # a row of `jobs`
 
 
@@ -99,7 +107,7 @@ class Usage:
         self._lock = threading.RLock()  # of what is in memory
         self._by_owner: dict[str, int] = {}  # bytes by owner, of the table
         self._added: Counter[str] = Counter()  # and those that are not in it yet, or are on their way
-        self._changes: list[_Change] = []  # of arrays
+        self._changes: list[_Change] = []  # of arrays and logs
         self._jobs: dict[str, _Job] = {}
         self._ends: dict[str, int | None] = {}  # of jobs that are in the table
         self._journal: BinaryIO | None = None
@@ -137,6 +145,13 @@ class Usage:
 
     def remove_array(self, owner: str, array_id: str) -> None:
         self._change(owner, 0, _REMOVE_ARRAY, (owner, array_id))
+
+    def add_log(self, owner: str, name: str, size: int, more: int, changed_at: float) -> None:
+        """Record the size of a record log that has just grown by `more` bytes in the usage table."""
+        self._change(owner, more, _ADD_LOG, (owner, name, size, changed_at))
+
+    def remove_log(self, owner: str, name: str) -> None:
+        self._change(owner, 0, _REMOVE_LOG, (owner, name))
 
     def add_job(self, owner: str, job_id: str, size: int, inputs: Iterable[str]) -> None:
         """Reserve room in the store for the result of a job that is about to be queued, and record its input arrays.
@@ -196,9 +211,8 @@ class Usage:
                 raise
             with self._lock:
                 self._by_owner = by_owner
-                for statement, row in changes:
-                    if statement is _ADD_ARRAY:
-                        self._added[row[0]] -= row[2]
+                for _, row, size in changes:
+                    self._added[row[0]] -= size
                 for _, owner, size, *_ in jobs.values():
                     self._added[owner] -= size
                 self._added += Counter()  # forget owners at 0
@@ -246,9 +260,10 @@ class Usage:
         results: Mapping[str, int],
         looked_at: float,
         owner_of: Callable[[str], str | None] = lambda _: None,
+        logs: Mapping[tuple[str, str], int] = MappingProxyType({}),
     ) -> None:
         """Correct the table by the files that exist: sizes and times of arrays by owner and id, sizes of results by
-        job.
+        job, and of logs by owner and name.
 
         The files were listed from `looked_at` on. `owner_of` returns the owner of a job whose result is not in the
         table. Raises StoreFull.
@@ -260,8 +275,18 @@ class Usage:
         rows_by_array = {(owner, array_id): (size, created_at) for owner, array_id, size, created_at in rows}
         for (owner, array_id), (size, created_at) in arrays.items():
             if rows_by_array.get((owner, array_id), (None, 0))[0] != size:
-                changes.append((_ADD_ARRAY, (owner, array_id, size, created_at, 0)))
-        changes += [(_REMOVE_ARRAY, key) for key, (_, at) in rows_by_array.items() if key not in arrays and at < before]
+                changes.append((_ADD_ARRAY, (owner, array_id, size, created_at, 0), 0))
+        changes += [
+            (_REMOVE_ARRAY, key, 0) for key, (_, at) in rows_by_array.items() if key not in arrays and at < before
+        ]
+        noted_logs = self._read("SELECT owner, name, bytes, changed_at FROM logs")
+        rows_by_log = {(owner, name): (size, at) for owner, name, size, at in noted_logs}
+        for key in rows_by_log.keys() | logs.keys():
+            size, at = rows_by_log.get(key, (None, 0.0))
+            if size != logs.get(key) and at < before:
+                changes.append((_REMOVE_LOG, key, 0))
+                if key in logs:
+                    changes.append((_ADD_LOG, (*key, logs[key], looked_at), 0))
         noted = self._read("SELECT id, bytes, created_at, inputs ISNULL FROM jobs")
         found: list[_Job] = [
             (job_id, whose, results[job_id], looked_at, None)
@@ -292,7 +317,7 @@ class Usage:
 
     def _change(self, owner: str, size: int, statement: str, row: tuple[Any, ...]) -> None:
         with self._lock:
-            self._changes.append((statement, row))
+            self._changes.append((statement, row, size))
             self._added[owner] += size
 
     def require(self, owner: str, size: int) -> None:
@@ -349,7 +374,7 @@ class Usage:
         """Apply changes of arrays and jobs to the usage table, in one transaction."""
         table.execute("BEGIN IMMEDIATE")
         try:
-            for statement, row in changes:
+            for statement, row, _ in changes:
                 table.execute(statement, row)
             table.executemany(_ADD_JOB, jobs)
             table.executemany(_END_JOB, [(size, job_id) for job_id, size in ends.items() if size != 0])
@@ -372,9 +397,9 @@ class Usage:
                 self._apply(
                     table,
                     [
-                        ("UPDATE arrays SET told = 0", ()),
-                        ("DELETE FROM start", ()),
-                        ("INSERT INTO start VALUES (?)", (boot(),)),
+                        ("UPDATE arrays SET told = 0", (), 0),
+                        ("DELETE FROM start", (), 0),
+                        ("INSERT INTO start VALUES (?)", (boot(),), 0),
                     ],
                 )
         except sqlite3.Error:

@@ -20,6 +20,7 @@ Neighbouring = Literal["add_remove", "replace_one"]
 ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$"  # of a file that is an output; it names no other folder
 MEDIA_TYPE = r"^[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}$"
+DATASET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"  # it is the name of a file too
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"  # PostgreSQL keeps no text with a NUL
 
 
@@ -191,6 +192,19 @@ class InputReference(Reply):
     dtype: Annotated[DType | None, Field(description="Of numbers that came inline")] = None
 
 
+class DatasetRead(Reply):
+    """What a job's input was read from. Sent again as an input, it is the same array."""
+
+    dataset: str
+    column: str
+    as_of: Annotated[int, Field(description="The version that was read")]
+    first: Annotated[str | None, Field(alias="from")] = None
+    end: Annotated[str | None, Field(alias="to")] = None
+    assets: str | list[str] | None = None
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+
 class JobDescription(Reply):
     """What is told of a job, but its answer."""
 
@@ -207,6 +221,9 @@ class JobDescription(Reply):
     queue_position: Annotated[int | None, Field(description="The key's jobs ahead of it; null once it is not queued")]
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
     step: Annotated[int | None, Field(description="Of a task: the last step whose state is in a checkpoint")] = None
+    datasets: Annotated[
+        dict[str, DatasetRead], Field(description="Of each input that a dataset was named for: what was read of it")
+    ] = {}
     shards: Annotated[JobShards | None, Field(description="null if one worker computes it")] = None
     waiting_reason: Annotated[
         str | None,
@@ -294,6 +311,59 @@ class TaskProgress(Reply):
     checkpoint: Annotated[int | None, Field(description="The last step whose state is kept: it goes on after it")]
     steps: list[TaskStep]
     next: Annotated[str | None, Field(description="URL of the next, later page")]
+
+
+class DatasetSummary(Reply):
+    """A dataset: rows by time, and in each column a number for every asset."""
+
+    name: str
+    columns: Annotated[dict[str, DType], Field(description="Names and dtypes")]
+    asset_count: int
+    rows: int
+    first: Annotated[str | None, Field(description="Time of the first row, to the nanosecond; null without rows")]
+    last: Annotated[str | None, Field(description="Time of the last row")]
+    version: Annotated[int, Field(description="0 as it is made; one more with each append that changes something")]
+    bytes: Annotated[int, Field(description="Of the disk, with all versions, in whole blocks of 4,096")]
+    created_at: datetime
+    changed_at: datetime
+
+
+class DatasetDescription(DatasetSummary):
+    """A dataset with the names of its assets."""
+
+    assets: Annotated[list[str], Field(description="In the order in which they were added")]
+
+
+class DatasetPage(Reply):
+    datasets: Annotated[list[DatasetSummary], Field(description="All of the key, by name")]
+    max_datasets: Annotated[int, Field(description="How many the key may have")]
+    stored_bytes: Annotated[
+        int, Field(description="Bytes of the disk that the key's datasets, arrays and results take")
+    ]
+    max_stored_bytes: Annotated[int, Field(description="The key's quota of them")]
+
+
+class RowsAppended(Reply):
+    """What an append has changed."""
+
+    dataset: str
+    version: Annotated[int, Field(description="That has these rows")]
+    rows: Annotated[int, Field(description="Of the dataset now")]
+    added: Annotated[int, Field(description="Rows that were not there")]
+    corrected: Annotated[int, Field(description="Rows that were there with other numbers")]
+    unchanged: Annotated[int, Field(description="Rows that were there with these numbers")]
+    new_assets: list[str]
+
+
+class DatasetRows(Reply):
+    """A range of rows of one column."""
+
+    dataset: str
+    column: str
+    version: Annotated[int, Field(description="The version that was read: `as_of` of it")]
+    times: list[str]
+    assets: list[str]
+    data: Annotated[list[Any], Field(description="A row for each time, with a number of each asset; NaN is null")]
 
 
 class InputDescription(Reply):
