@@ -39,6 +39,7 @@ from warpdesk_server.workers.queue.records import (
     IdempotencyKey,
     InputsGone,
     KeyReused,
+    NewJob,
     QueueFull,
     QuotaReached,
     Reaped,
@@ -84,35 +85,29 @@ class JobQueue(QueueView):
         a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
         QuotaReached, TasksReached, KeyReused or InputsGone, and then has changed nothing.
         """
-        together, text = request.together, request.model_dump_json()
+        return self.enqueue_all([NewJob(request, same, attached)], idempotency, bounds)
+
+    def enqueue_all(
+        self, new: Sequence[NewJob], idempotency: IdempotencyKey | None = None, bounds: Bounds | None = None
+    ) -> Enqueued:
+        """Write the job records of one owner to Redis and queue the jobs, all or none, as `enqueue` does with one.
+
+        Returns the id of the first: the idempotency key leads to it. Jobs of one key have ids that follow each other
+        (`app.jobs.bundle.ids_from`).
+        """
+        tasks = None if bounds is None or not any(each.request.task for each in new) else bounds.tasks
         outcome, *details = self._eval(
             scripts.ENQUEUE,
-            request.id,
-            request.owner,
-            request.operation,
-            text,
-            self._signed.mac(text),
-            json.dumps(request.stored_inputs),
-            repr(request.result_ttl),
-            "" if request.deadline is None else repr(request.deadline),
-            request.lane,
-            "" if together is None else together.key,
-            1 if together is None else together.items,
-            0 if together is None else together.bytes,
-            request.size,
-            int(request.private),
+            len(new),
+            new[0].request.owner,
             "" if idempotency is None else idempotency.key,
             "" if idempotency is None else idempotency.fingerprint,
-            same or "",
             "" if bounds is None else bounds.waiting,
             "" if bounds is None else bounds.of_owner,
             int(bounds is not None and bounds.shared),
+            "" if tasks is None else tasks,
             utcformat(now()),
-            attached,
-            "" if not request.task or bounds is None or bounds.tasks is None else bounds.tasks,
-            "" if request.on_gpu is None else repr(request.on_gpu),
-            "" if request.on_cpu is None else repr(request.on_cpu),
-            *self._for_rq(request),
+            *chain.from_iterable(map(self._new_arguments, new)),
         )
         match outcome:
             case b"ok":
@@ -128,6 +123,32 @@ class JobQueue(QueueView):
             case b"tasks":
                 raise TasksReached(int(details[0]))
         raise InputsGone(*(array.decode() for array in details))
+
+    def _new_arguments(self, new: NewJob) -> list[Any]:
+        """The arguments of a job that is enqueued in Redis, after their number."""
+        request, together = new.request, new.request.together
+        text = request.model_dump_json()
+        arguments = [
+            request.id,
+            request.operation,
+            text,
+            self._signed.mac(text),
+            json.dumps(request.stored_inputs),
+            repr(request.result_ttl),
+            "" if request.deadline is None else repr(request.deadline),
+            request.lane,
+            "" if together is None else together.key,
+            1 if together is None else together.items,
+            0 if together is None else together.bytes,
+            request.size,
+            int(request.private),
+            new.same or "",
+            new.attached,
+            "" if request.on_gpu is None else repr(request.on_gpu),
+            "" if request.on_cpu is None else repr(request.on_cpu),
+            *self._for_rq(request),
+        ]
+        return [len(arguments), *arguments]
 
     def sign_older(self, owners: Iterable[str]) -> None:
         """Sign the requests in these owners' job records that have no MAC: the release before wrote none."""

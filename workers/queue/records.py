@@ -104,9 +104,17 @@ class Bounds:
     tasks: int | None = None  # the most live tasks of an owner, None for no limit
 
 
+class NewJob(NamedTuple):
+    """A job that is about to be enqueued, as `JobQueue.enqueue` takes it."""
+
+    request: JobRequest
+    same: str | None = None
+    attached: str = ""
+
+
 @dataclass(frozen=True)
 class Enqueued:
-    job_id: str
+    job_id: str  # of several the first one's
     replayed: bool = False  # the idempotency key's earlier job
 
 

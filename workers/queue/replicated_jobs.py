@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import Event, JobRequest, OwnersEvent, Provenance
+from warpdesk_server.workers.queue.protocol import Event, OwnersEvent, Provenance
 from warpdesk_server.workers.queue.records import (
     ALL_JOBS,
     Batch,
@@ -24,6 +24,7 @@ from warpdesk_server.workers.queue.records import (
     Held,
     JobFilter,
     JobRecord,
+    NewJob,
     Reaped,
 )
 from warpdesk_server.workers.queue.replication import Replicated
@@ -49,8 +50,8 @@ class ReplicatedJobs(JobQueue):
 
     # Changes.
 
-    def enqueue(self, request: JobRequest, *arguments: Any, **options: Any) -> Enqueued:
-        return self._confirmed.enqueue(request, *arguments, **options)
+    def enqueue_all(self, new: Sequence[NewJob], *arguments: Any, **options: Any) -> Enqueued:
+        return self._confirmed.enqueue_all(new, *arguments, **options)
 
     def cancel(self, job_id: str, *, by_worker: bool = False) -> Any:
         return self._confirmed.cancel(job_id, by_worker=by_worker)

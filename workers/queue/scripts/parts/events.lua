@@ -2,17 +2,14 @@
 --@include clock
 --@include records
 
--- A job that is being enqueued. Its id is not public yet, so nobody waits for its events: they are not published, unless
--- all of the owner's are followed.
-local new_job = nil
+-- Jobs that are being enqueued. Their ids are not public yet, so nobody waits for their events: they are not published,
+-- unless all of the owner's are followed.
+local new_jobs = {}
 
--- Append an event of a job and publish it. With the last one comes the record, so that nobody has to read it. `more` is
--- JSON of further fields: their numbers keep all their digits.
-local function add_event(id, name, field, value, more)
-  local private, attempt, owner = get(id, 'private', 'attempt', 'owner')
-  if private == '1' and (name == const.RUNNING or name == 'progress') then return end
-  local number = redis.call('HINCRBY', const.JOB .. id, 'events', 1)
-  local event = {job = id, number = number, event = name, at = now(), attempt = tonumber(attempt)}
+-- Append an event to those of a job, and to those of its owner where these are followed. Answers its text, and whether
+-- they are. `more` is JSON of further fields: their numbers keep all their digits.
+local function append_event(id, owner, number, attempt, name, field, value, more)
+  local event = {job = id, number = number, event = name, at = now(), attempt = attempt}
   if field then event[field] = value end
   local followed = redis.call('EXISTS', const.FOLLOWED .. owner) == 1
   if followed then event.owner = owner end
@@ -22,11 +19,25 @@ local function add_event(id, name, field, value, more)
   if followed then
     local place = redis.call('HINCRBY', const.FOLLOWED .. owner, 'number', 1)
     redis.call('XADD', const.FEED .. owner, 'MAXLEN', '~', const.FEED_EVENTS, string.format('%d-0', place), 'event',
-      text, 'operation', operation_of(id), 'private', private or '0')
+      text, 'operation', operation_of(id), 'private', get(id, 'private') or '0')
     redis.call('EXPIRE', const.FEED .. owner, const.FEED_SECONDS)
-  elseif id == new_job then
-    return
   end
+  return text, followed
+end
+
+-- Append the first event of a job that is being enqueued.
+local function add_first_event(id, owner, field, value)
+  local text, followed = append_event(id, owner, 1, 0, const.QUEUED, field, value)
+  if followed then redis.call('PUBLISH', const.EVENTS, text) end
+end
+
+-- Append an event of a job and publish it. With the last one comes the record, so that nobody has to read it.
+local function add_event(id, name, field, value, more)
+  local private, attempt, owner = get(id, 'private', 'attempt', 'owner')
+  if private == '1' and (name == const.RUNNING or name == 'progress') then return end
+  local number = redis.call('HINCRBY', const.JOB .. id, 'events', 1)
+  local text, followed = append_event(id, owner, number, tonumber(attempt), name, field, value, more)
+  if new_jobs[id] and not followed then return end
   if name ~= const.QUEUED and name ~= const.RUNNING and name ~= const.PAUSED and name ~= 'progress' then
     local fields, record, size = redis.call('HGETALL', const.JOB .. id), {}, 0
     for at = 1, #fields, 2 do

@@ -11,12 +11,11 @@ local function ring_bell(lane)
   if redis.call('EXISTS', bell) == 0 then redis.call('RPUSH', bell, 1) end
 end
 
--- Into its owner's list: at the end, or at the front what waited there before.
-local function push(id, front)
-  local lane, owner = get(id, 'lane', 'owner')
+-- Ids into their owner's list: at the end, or at the front one that waited there before.
+local function push(lane, owner, front, ...)
   if redis.call('EXISTS', const.RING .. lane) == 0 then redis.call('HSET', const.SERVED, lane, seconds(now())) end
   redis.call('ZADD', const.RING .. lane, 'NX', redis.call('HGET', const.SERVED, 'turn') or 0, owner)
-  redis.call(front and 'LPUSH' or 'RPUSH', const.RQ_QUEUE .. lane .. '-' .. owner, id)
+  redis.call(front and 'LPUSH' or 'RPUSH', const.RQ_QUEUE .. lane .. '-' .. owner, ...)
   mirror_queue(lane, owner)
   ring_bell(lane)
 end
@@ -37,14 +36,14 @@ local function unqueue(id)
 end
 
 local function enter_queue(id, front, delay, reason)
-  local submitted_at, deadline = get(id, 'submitted_at', 'deadline')
+  local submitted_at, deadline, lane, owner = get(id, 'submitted_at', 'deadline', 'lane', 'owner')
   redis.call('HSET', const.JOB .. id, 'state', const.QUEUED)
   redis.call('ZADD', const.WAITING, submitted_at, id)
   if deadline then redis.call('ZADD', const.DEADLINES, deadline, id) end
   if delay > 0 then
     redis.call('ZADD', const.DELAYED, seconds(now() + delay), id)
   else
-    push(id, front)
+    push(lane, owner, front, id)
   end
   add_event(id, const.QUEUED, reason and 'reason', reason)
 end
@@ -74,6 +73,7 @@ end
 local function wake_delayed(till)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', const.DELAYED, '-inf', till or seconds(now()), 'LIMIT', 0, 64)) do
     redis.call('ZREM', const.DELAYED, id)
-    if get(id, 'lane') then push(id, true) end
+    local lane, owner = get(id, 'lane', 'owner')
+    if lane then push(lane, owner, true, id) end
   end
 end
