@@ -18,7 +18,16 @@ from warpdesk_server.app.datasets import endpoints as datasets
 from warpdesk_server.app.health import endpoints as health
 from warpdesk_server.app.http import docs, document, observe, queries
 from warpdesk_server.app.http.direct import DirectRoutes
-from warpdesk_server.app.jobs import dead_letters, events, operations, queue_endpoints, results, steps, submission
+from warpdesk_server.app.jobs import (
+    bundle,
+    dead_letters,
+    events,
+    operations,
+    queue_endpoints,
+    results,
+    steps,
+    submission,
+)
 from warpdesk_server.app.jobs import endpoints as jobs
 from warpdesk_server.app.kit import errors, problems
 from warpdesk_server.app.kit.limits import Limits
@@ -75,6 +84,7 @@ def create_app(
     errors.install(api)
     routers = (  # in this order it is looked where a request belongs: the most frequent first
         submission.router,
+        bundle.router,
         operations.router,
         uploads.router,
         jobs.router,

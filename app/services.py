@@ -65,6 +65,8 @@ class Services:
     rounds_moved: asyncio.Event  # there may be something to do for a round
     buffers: Shares  # bytes of bodies that are read whole into memory
     json_turns: Places  # bodies that are parsed in threads
+    bundles: Shares  # bodies of several jobs, until these are queued
+    bundle_turns: Places
     csvs: Places  # processes that read a CSV
     unwritten: Shares  # bytes of arrays that wait to be written
     for_workers: Shares  # bytes of documents and inputs of workers of other hosts

@@ -101,6 +101,8 @@ async def opened(
         rounds_moved=asyncio.Event(),
         buffers=Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
         json_turns=Places(limits.JSON_IN_ALL, limits.JSON_PER_KEY),
+        bundles=Shares("Submissions of several jobs", each=limits.BUNDLES_PER_KEY, whole=limits.BUNDLES_IN_ALL),
+        bundle_turns=Places(limits.BUNDLE_TURNS, 1),
         csvs=Places(limits.CSV_IN_ALL, limits.CSV_PER_KEY),
         unwritten=Shares("Bytes of arrays", each=limits.UNWRITTEN_PER_KEY, whole=limits.UNWRITTEN_IN_ALL),
         for_workers=Shares("Bytes for workers", each=limits.FOR_WORKERS_PER_KEY, whole=limits.FOR_WORKERS_IN_ALL),

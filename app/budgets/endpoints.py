@@ -153,7 +153,8 @@ async def quote_job(budget_id: str, request: Request, caller: Reader, services: 
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
 
     def checked(sent: bytes) -> tuple[Spend, list[str]]:
-        job = operations.check(services, caller.id, operations.submission(operations.parsed(services, sent)))
+        submission = operations.submission(operations.parsed(services, sent))
+        job = operations.check(services, submission, operations.Sources(services, caller.id))
         if job.spend is None:
             sentence = f"{job.operation.name} charges no budget with these params"
             raise refuse_at("not-accountable", "/params", sentence)

@@ -203,9 +203,14 @@ def _accepted_type(part: str) -> tuple[str, float]:
 
 def preferred_wait(request: Request, longest: int) -> int | None:
     """The seconds of the request header `Prefer: wait=N` (RFC 7240), at most `longest`; None if missing or invalid."""
-    for preference in ",".join(request.headers.getlist("prefer")).split(","):
-        name, _, value = preference.partition(";")[0].partition("=")
-        if name.strip().lower() == "wait":
-            seconds = value.strip().strip('"')
-            return min(int(seconds[:9]), longest) if seconds.isascii() and seconds.isdigit() else None
-    return None
+    seconds = preference(request, "wait")
+    return min(int(seconds[:9]), longest) if seconds.isascii() and seconds.isdigit() else None
+
+
+def preference(request: Request, wanted: str) -> str:
+    """The value of a preference in the request header `Prefer` (RFC 7240); empty if missing."""
+    for given in ",".join(request.headers.getlist("prefer")).split(","):
+        name, _, value = given.partition(";")[0].partition("=")
+        if name.strip().lower() == wanted:
+            return value.strip().strip('"')
+    return ""

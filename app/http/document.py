@@ -10,7 +10,7 @@ from warpdesk.models import JobEvent, NewBudget, Problem
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
 from warpdesk_server.app.datasets.schemas import NewDataset, NewRows
 from warpdesk_server.app.jobs.operations import example
-from warpdesk_server.app.jobs.schemas import Submission
+from warpdesk_server.app.jobs.schemas import Bundle, Submission
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.rounds.schemas import BODIES
 from warpdesk_server.kernels.operation import Computation, Input
@@ -91,6 +91,7 @@ def _write(api: FastAPI, operations: Mapping[str, Computation]) -> dict[str, Any
     submit = written["paths"]["/v1/jobs"]["post"]
     submit["requestBody"] = _submission(operations, models)
     written["paths"]["/v1/budgets/{budget_id}/quote"]["post"]["requestBody"] = submit["requestBody"]
+    written["paths"]["/v1/jobs/batch"]["post"]["requestBody"] = _bundle(operations)
     return written
 
 
@@ -152,6 +153,17 @@ def _submission(operations: Mapping[str, Computation], models: dict[str, Any]) -
             }
         },
     }
+
+
+def _bundle(operations: Mapping[str, Computation]) -> dict[str, Any]:
+    """The schema of a bundle in the OpenAPI document: submissions of the operations that may be among several."""
+    offered = [operation for operation in operations.values() if not operation.confidential]
+    schema = Bundle.model_json_schema()
+    schema["properties"]["jobs"]["items"] = {
+        "oneOf": [{"$ref": f"#/components/schemas/{operation.name}_job"} for operation in offered]
+    }
+    examples = {"jobs": [example(operation) for operation in offered[:2]]}
+    return {"required": True, "content": {"application/json": {"schema": schema, "example": examples}}}
 
 
 def _inputs(operation: Computation) -> dict[str, Any]:

@@ -161,10 +161,17 @@ class Admission:
         if time.monotonic() < until:
             raise self.quota(live, free)
 
-    def require_in_time(self, owner: str, priority: Priority, deadline_s: float, *, long: bool) -> None:
+    def require_in_time(
+        self, owner: str, priority: Priority, deadline_s: float, *, long: bool, before: int | None = None
+    ) -> None:
         """Refuse a submission that has its turn and turned out to be a long or a quick job, if its deadline would pass
-        before it is computed. May be called in any thread."""
-        if self._long_are_apart:  # else it was judged at its turn
+        before it is computed. May be called in any thread.
+
+        `before`: of a job in a bundle, how many others of it come first. It was not judged at a turn.
+        """
+        if before is not None:
+            self._meet(owner, priority, deadline_s, 0.0, long=long, least=_STALE, before=before)
+        elif self._long_are_apart:  # else it was judged at its turn
             self._meet(owner, priority, deadline_s, long=long, least=_STALE)
 
     @property
@@ -192,6 +199,7 @@ class Admission:
         *,
         long: bool = False,
         least: float = 0.0,
+        before: int = 0,
     ) -> None:
         """Refuse a submission whose deadline would pass before its job is computed, by how quickly jobs of its kind
         were computed lately. While that is not known, none is refused.
@@ -209,15 +217,15 @@ class Admission:
             on_their_way = sum(count for (_, other), count in [*self._on_their_way.items()] if other in earlier)
             if wait is None:  # only submissions that have their turn are before it; those that wait for one come after
                 on_their_way = min(on_their_way, limits.TURNS) - 1
-        ahead = waiting.ahead(owner, priority) + on_their_way
+        ahead = waiting.ahead(owner, priority) + on_their_way + before
         seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
         left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN
         if left > 0 and seconds <= max(left, least):
             return
         own, kind = sum(waiting.by_owner.get(other, {}).get(owner, 0) for other in earlier), "long" if long else "quick"
         sentence = (
-            f"{own} {kind} jobs of the key wait before it, and its deadline would pass before it is computed, as "
-            f"{kind} jobs ended lately: that is {deadline_s:.3g} seconds away"
+            f"{own + before} {kind} jobs of the key wait before it, and its deadline would pass before it is computed, "
+            f"as {kind} jobs ended lately: that is {deadline_s:.3g} seconds away"
         )
         after = throughput.retry_after(ahead + 1 - left / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
@@ -283,29 +291,32 @@ class Admission:
         rates = [throughput.rate for throughput, waiting in kinds if waiting.total and throughput.rate is not None]
         return retry_after(places, sum(rates) if rates else None)
 
-    def full(self, waiting: int) -> Refusal:
-        """The API's refusal of a submission because the queue is full."""
+    def full(self, waiting: int, jobs: int = 1) -> Refusal:
+        """The API's refusal of a submission of so many jobs because the queue is full."""
         most = self._settings.max_queue
         sentence = f"The queue is full: {most} jobs may wait"
-        after = self._until_free(waiting - most + max(1, most // _ROOM))
+        if jobs > 1:
+            sentence = f"{jobs} jobs do not fit into the queue: {waiting} wait, and {most} may"
+        after = self._until_free(waiting - most + max(jobs, most // _ROOM))
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
-    def quota(self, live: int, free: int | None) -> Refusal:
-        """The API's refusal of a submission by an owner with `live` jobs. `free`: the queue's free places, if they
-        are what limits it."""
+    def quota(self, live: int, free: int | None, jobs: int = 1) -> Refusal:
+        """The API's refusal of a submission of so many jobs by an owner with `live` jobs. `free`: the queue's free
+        places, if they are what limits it."""
         most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
         limit = f"the limit is {most}" if free is None else f"that is its share at the moment of a queue of {whole}"
         both = (self._view.quick, self._view.long)
         turns = max(1, sum(len(owners) for kind in both for owners in kind.by_owner.values()))  # served in turn
-        sentence = f"{live} jobs of the key are queued or running; {limit}"
-        after = self._until_free((live - most + 1) * turns)
+        more = f", and {jobs} more would be too many" if jobs > 1 else ""
+        sentence = f"{live} jobs of the key are queued or running{more}; {limit}"
+        after = self._until_free((live - most + jobs) * turns)
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
-    def tasks(self, live: int) -> Refusal:
-        """The API's refusal of a task by an owner with `live` tasks."""
-        sentence = (
-            f"{live} tasks of the key are queued, running or paused; the limit is {self._settings.max_live_tasks}"
-        )
+    def tasks(self, live: int, jobs: int = 1) -> Refusal:
+        """The API's refusal of so many jobs, of which some are tasks, by an owner with `live` tasks."""
+        more = ", and those of the request would be too many" if jobs > 1 else ""
+        most = self._settings.max_live_tasks
+        sentence = f"{live} tasks of the key are queued, running or paused{more}; the limit is {most}"
         return Refusal("quota-reached", sentence, headers={"Retry-After": "60"})
 
     def was_full(self, waiting: int) -> None:

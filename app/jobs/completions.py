@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -161,23 +161,29 @@ class Completions:
                     feed.woken.set()
         self._wake_owners()  # each looks at its key
 
-    async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
-        """Wait in a request for the job's end and return its record, or its present record when `seconds` pass or
-        `gone` returns.
+    async def until_done(
+        self, watches: Sequence[Watch], seconds: float, gone: Coroutine[object, object, None]
+    ) -> list[JobRecord | None]:
+        """Wait in a request for the end of all of its jobs and return their records, or their present records when
+        `seconds` pass or `gone` returns.
 
-        `gone` returns when the client has disconnected. Call this once the job is enqueued. It survives a restart of
+        `gone` returns when the client has disconnected. Call this once the jobs are enqueued. It survives a restart of
         Redis.
         """
-        watch.enqueued = True
+        for watch in watches:
+            watch.enqueued = True
         leaving = asyncio.create_task(gone)
-        leaving.add_done_callback(lambda _: watch.woken.set())
+        leaving.add_done_callback(lambda _: _wake_all(watches))
         try:
             if not self.released:
                 with anyio.move_on_after(seconds):
-                    await watch.woken.wait()
+                    for watch in watches:
+                        await watch.woken.wait()
         finally:
             leaving.cancel()
-        return watch.record or await self.current(watch.job_id)
+        unread = [watch.job_id for watch in watches if watch.record is None]
+        found = dict(zip(unread, await asyncio.gather(*map(self.current, unread)), strict=True))
+        return [watch.record or found[watch.job_id] for watch in watches]
 
     async def current(self, job_id: str) -> JobRecord | None:
         """The job's present record for a request; None if there is none, or if it cannot be read.
@@ -379,6 +385,11 @@ class Completions:
                     await follow_up(record)
                 except Exception:  # a disk that fails, say: other jobs must still be followed up
                     log.exception("the follow-up of job %s failed", record.request.id)
+
+
+def _wake_all(watches: Sequence[Watch]) -> None:
+    for watch in watches:
+        watch.woken.set()
 
 
 L = TypeVar("L", Watch, Feed, OwnersFeed)

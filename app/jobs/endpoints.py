@@ -57,7 +57,8 @@ async def until_done(
     services: Services, request: Request, caller: Key, watch: Watch, record: JobRecord, wait: int
 ) -> JobRecord:
     """Wait in a request for the caller's job, and return its record once it is done or the wait is over."""
-    found = await services.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
+    (ended,) = await services.completions.until_done([watch], wait, bodies.until_gone(request.receive))
+    found = ended or record
     after_private.set(record.request.private)  # the duration of a refusal reveals the job's too
     auth.require_still(request)
     return require_own(found, caller, watch.job_id)

@@ -5,10 +5,10 @@ import json
 import secrets
 import sys
 from binascii import b2a_base64
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -81,10 +81,15 @@ def parsed(services: Services, sent: bytes) -> object:
     """Parse the bytes of a job's submission. Only one with far too many entries, or far too many errors, is refused
     here."""
     body = services.amounts.of_job(bodies.parse(sent), sent)
-    if isinstance(body, dict):
-        _require_few(body)
-        _require_few_problems(services.operations.get(str(body.get("operation"))), body.get("params"))
+    require_few(services, body)
     return body
+
+
+def require_few(services: Services, sent: object) -> None:
+    """Refuse a job's submission with far too many entries, or far too many errors. A thread does it."""
+    if isinstance(sent, dict):
+        _require_few(sent)
+        _require_few_problems(services.operations.get(str(sent.get("operation"))), sent.get("params"))
 
 
 def submission(body: object) -> schemas.Submission:
@@ -92,7 +97,18 @@ def submission(body: object) -> schemas.Submission:
     return bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
 
 
-def check(services: Services, owner: str, submission: schemas.Submission) -> Checked:
+class Sources:
+    """Where the inputs of one request's jobs come from: the owner's stored arrays, each looked up once, and the room
+    that inline numbers still have."""
+
+    def __init__(self, services: Services, owner: str) -> None:
+        self.owner = owner
+        self.find = cache(partial(services.store.find, owner))
+        self.room = services.settings.max_inline_numbers
+        self.bytes_left = services.settings.max_array  # of what is read from datasets
+
+
+def check(services: Services, submission: schemas.Submission, sources: Sources) -> Checked:
     """Check a job's submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
     operation = _find(services.operations, submission.operation)
     if isinstance(operation, Plan):
@@ -102,7 +118,7 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
     given: dict[str, str] = {}
     try:
         given = operation.given_names(submission.inputs)
-        inline, stored, infos, sources = _inputs(services, owner, submission, given)
+        inline, stored, infos, reads = _inputs(services, submission, given, sources)
         _require_a_shape(operation, inline, given)
         parsed = operation.validate(submission.params, infos)
     except InvalidRequest as error:
@@ -119,7 +135,7 @@ def check(services: Services, owner: str, submission: schemas.Submission) -> Che
     spend = None if operation.spend is None else operation.spend(parsed, infos)
     if spend is not None:
         _require_versions(submission)
-    return Checked(submission, operation, parsed, given, stored, inline, infos, sources, seed, cost, spend, task_limits)
+    return Checked(submission, operation, parsed, given, stored, inline, infos, reads, seed, cost, spend, task_limits)
 
 
 def _require_versions(submission: schemas.Submission) -> None:
@@ -257,21 +273,19 @@ def _seed(operation: Computation, given: int | None) -> int | None:
 
 
 def _inputs(
-    services: Services, owner: str, submission: schemas.Submission, given: Mapping[str, str]
+    services: Services, submission: schemas.Submission, given: Mapping[str, str], sources: Sources
 ) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo], dict[str, dict[str, Any]]]:
     """The inputs of a job's submission by name: inline arrays, ids of stored arrays, the descriptions of both, and
     what was read from datasets, which is inline from here on."""
     inline: dict[str, Numbers] = {}
-    sources: dict[str, dict[str, Any]] = {}
+    reads: dict[str, dict[str, Any]] = {}
     stored: dict[str, str] = {}
     infos: dict[str, ArrayInfo] = {}
     problems: list[Problem] = []
-    settings = services.settings
-    room = settings.max_inline_numbers
     for name, shown in given.items():
         value, pointer = submission.inputs[shown], f"/inputs/{errors.escape(shown)}"
         if isinstance(value, schemas.StoredInput):
-            found = services.store.find(owner, value.array)
+            found = sources.find(value.array)
             if found is None:
                 problems.append(_missing(shown, value.array))
             else:
@@ -279,18 +293,21 @@ def _inputs(
             continue
         try:
             if isinstance(value, DatasetInput):
-                part = slices.as_input(services.datasets, services.store, owner, value, settings.max_array, pointer)
-                numbers, sources[shown] = part.numbers, _source(value, part.version)
+                part = slices.as_input(
+                    services.datasets, services.store, sources.owner, value, sources.bytes_left, pointer
+                )
+                numbers, reads[shown] = part.numbers, _source(value, part.version)
+                sources.bytes_left -= numbers.nbytes
             else:
-                numbers = from_nested(value.data, value.dtype, f"{pointer}/data", room)
-                room -= numbers.size
+                numbers = from_nested(value.data, value.dtype, f"{pointer}/data", sources.room)
+                sources.room -= numbers.size
         except Refusal as refusal:
             problems += refusal.problems
             continue
         inline[name], infos[name] = numbers, ndarray.describe(numbers)
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
-    return inline, stored, infos, sources
+    return inline, stored, infos, reads
 
 
 def _source(value: DatasetInput, version: int) -> dict[str, Any]:
@@ -300,13 +317,10 @@ def _source(value: DatasetInput, version: int) -> dict[str, Any]:
     return found if value.assets is None else {**found, "assets": value.assets}
 
 
-def missing(checked: Checked, gone: Container[str]) -> Refusal:
-    """The refusal of a submission whose stored inputs were deleted after the check: the same as if they had never
+def missing(checked: Checked, gone: Container[str]) -> Sequence[Problem]:
+    """The problems of a submission whose stored inputs were deleted after the check: the same as if they had never
     existed."""
-    problems = tuple(
-        _missing(checked.given[name], array_id) for name, array_id in checked.stored.items() if array_id in gone
-    )
-    return Refusal("invalid-request", errors.sentence_of(problems), *problems)
+    return [_missing(checked.given[name], array_id) for name, array_id in checked.stored.items() if array_id in gone]
 
 
 def _missing(name: str, array_id: str) -> Problem:

@@ -11,7 +11,7 @@ From `checked` on all happens in one thread, which goes on where its caller has 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import ndarray, storage
 from warpdesk_server.app.budgets.settlement import with_charge
 from warpdesk_server.app.jobs import operations, schemas, width
+from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.idempotency import canonical, digest, identity, reused
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.jobs.records import positioned
@@ -34,6 +35,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.plans import Plan
+from warpdesk_server.kernels.problems import Problem
 from warpdesk_server.privacy.charges import Charge, ChargeRequest, OverBudget
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
@@ -47,6 +49,7 @@ from warpdesk_server.workers.queue.records import (
     InputsGone,
     JobRecord,
     KeyReused,
+    NewJob,
     QueueFull,
     QuotaReached,
     TasksReached,
@@ -56,7 +59,7 @@ from warpdesk_server.workers.store.protocol import StoredArray
 
 log = logging.getLogger("warpdesk.api")
 
-_REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, TasksReached, KeyReused, InputsGone, ResponseError)
+REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, TasksReached, KeyReused, InputsGone, ResponseError)
 
 
 @dataclass(frozen=True)
@@ -129,16 +132,16 @@ class Placement:
     """The stages of one job's submission from `checked` on, with what undoes them. They block: run them in a thread."""
 
     _checked: Checked
-    _kept: dict[str, StoredArray]  # inputs that came with it and are in the store
-    _attached: str  # those that go with it into Redis, as JSON
     _shards: int  # parts in which several workers may compute it
-    _job: JobRequest
+    job: JobRequest
     _same: str | None  # digest under which an identical live job may answer for this one
 
     def __init__(self, services: Services, envelope: Envelope, *, positioned_too: bool) -> None:
         self._services = services
-        self._envelope = envelope
+        self.envelope = envelope
         self._positioned_too = positioned_too
+        self._kept: dict[str, StoredArray] = {}  # inputs that came with it and are in the store
+        self._attached = ""  # those that go with it into Redis, as JSON
         self._earlier: Charge | None = None  # of the same request; its job is this one's
         self._compensations: list[Callable[[str], bool]] = []
         self.abandoned = threading.Event()  # nobody waits for it any more
@@ -146,42 +149,42 @@ class Placement:
     @property
     def long(self) -> bool:
         """Whether the submitted job takes long, and so delays no quick one."""
-        return self._earlier is None and self._job.long
+        return self._earlier is None and self.job.long
 
     @property
     def is_task(self) -> bool:
         """Whether a task was submitted, which delays no other job."""
-        return self._earlier is None and self._job.task
+        return self._earlier is None and self.job.task
 
     def prepare(self) -> None:
         """All stages of a job's submission before Redis is needed."""
         self._check()
         if self._earlier is None:
-            self._store()
+            self.store()
             self._charge()
 
     def enqueue(self, jobs: JobQueue) -> Placed:
         """The last stage of a submission: queue its job, or raise the refusal and undo the stages before it."""
         if self._earlier is not None:
             return self._resume(jobs, self._earlier)
-        job, fresh = self._job, JobRecord(self._job, State.QUEUED, 0, time.time())
+        job, fresh = self.job, JobRecord(self.job, State.QUEUED, 0, time.time())
         if self.abandoned.is_set() and job.charge is None:  # a charged job is queued: its caller will ask for it again
             self._undo("its caller has gone")
             return Placed(job.id, fresh)
         try:
             if job.backend == "gpu":
-                _require_gpu(jobs)
+                require_gpu(jobs)
             enqueued = self._enqueue(jobs)
         except Refusal:
             self._undo("it was refused before it was queued")
             raise
-        except _REFUSALS_OF_QUEUE as error:
+        except REFUSALS_OF_QUEUE as error:
             self._undo(f"it was refused before it was queued: {type(error).__name__}")
             raise self._refusal_of(error) from None
         if enqueued.replayed:
             self._undo("its Idempotency-Key has a job", whole=True)
             return Placed(enqueued.job_id, fresh, replayed=True)
-        if self.abandoned.is_set() and self._envelope.key is None:
+        if self.abandoned.is_set() and self.envelope.key is None:
             jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
         if not self._positioned_too:
             return Placed(job.id, fresh)
@@ -189,10 +192,35 @@ class Placement:
 
     # The stages.
 
+    def check(self, sources: operations.Sources) -> None:
+        """The stage `checked`, but for the job's width."""
+        self._checked = operations.check(self._services, self.envelope.submission, sources)
+
+    def cut(self, idle: Callable[[], int]) -> None:
+        """Settle in how many parts `idle()` idle workers compute the job. Refuses a width that it cannot have."""
+        wanted = self.envelope.submission.width
+        several = self.is_long and width.may_be_cut(self._checked, wanted)
+        self._shards = width.shards(self._checked, wanted, idle() if several else 1)
+
+    def require_in_time(self, before: int | None = None) -> None:
+        """Refuse a submission whose deadline would pass. `before` are the jobs of its bundle that come first."""
+        envelope, submission = self.envelope, self.envelope.submission
+        if submission.deadline_s is None or envelope.names_budget or self._checked.task_limits is not None:
+            return
+        left = submission.deadline_s - (time.time() - envelope.arrived)
+        self._services.admission.require_in_time(
+            envelope.owner, submission.priority, left, long=self.is_long, before=before
+        )
+
+    def _idle(self) -> int:
+        with suppress(RedisError, OSError):
+            return width.idle(self._services.queue.jobs, self._services.admission.waiting_long)
+        return 1
+
     def _check(self) -> None:
-        services, envelope = self._services, self._envelope
+        services, envelope = self._services, self.envelope
         try:
-            self._checked = operations.check(services, envelope.owner, envelope.submission)
+            self.check(operations.Sources(services, envelope.owner))
         except Refusal:
             # An input that was charged for may be gone, and its job need not.
             if envelope.names_budget and envelope.idempotency_key is not None:
@@ -202,15 +230,8 @@ class Placement:
             if self._earlier is None:
                 raise
             return
-        submission = envelope.submission
-        idle = 1
-        if self._is_long() and width.may_be_cut(self._checked, submission.width):
-            with suppress(RedisError, OSError):
-                idle = width.idle(services.queue.jobs, services.admission.waiting_long)
-        self._shards = width.shards(self._checked, submission.width, idle)
-        if submission.deadline_s is not None and not envelope.names_budget and self._checked.task_limits is None:
-            left = submission.deadline_s - (time.time() - envelope.arrived)
-            services.admission.require_in_time(envelope.owner, submission.priority, left, long=self._is_long())
+        self.cut(self._idle)
+        self.require_in_time()
         if self._checked.spend is None:
             return
         if envelope.idempotency_key is None:
@@ -218,25 +239,35 @@ class Placement:
             raise Refusal("idempotency-key-required", sentence)
         if envelope.submission.backend == "gpu":
             with suppress(RedisError, OSError):  # tried again where it is queued, if it is charged at all
-                _require_gpu(services.queue.jobs)
+                require_gpu(services.queue.jobs)
 
-    def _store(self) -> None:
-        services, owner, checked = self._services, self._envelope.owner, self._checked
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of the store that the submitted job takes: room for its result, and inputs that came with it."""
+        checked = self._checked
+        sizes = [] if self._apart else [size_of(checked.infos[name]) for name in checked.inline]
+        return storage.result_bytes(checked, self._shards) + sum(sizes)
+
+    @property
+    def _apart(self) -> bool:
+        """Whether the inputs that came with the submission go into Redis, and not into the store."""
+        return self._served("attached") and operations.may_be_attached(self._services, self._checked)
+
+    def store(self) -> None:
+        """The stage `stored`."""
+        services, owner, checked = self._services, self.envelope.owner, self._checked
         with storage.refused():
-            apart = self._served("attached") and operations.may_be_attached(services, checked)
-            self._kept, self._attached = {}, ""
-            sizes = [] if apart else [size_of(checked.infos[name]) for name in checked.inline]
-            services.store.require(owner, storage.result_bytes(checked, self._shards) + sum(sizes))
-            if apart:
+            services.store.require(owner, self.stored_bytes)
+            if self._apart:
                 self._attached = operations.attached(checked)
             else:
                 self._kept = operations.keep_inputs(services, owner, checked)
         self._compensations.append(self._delete_inputs)
-        self._job = self._request()
+        self.job = self._request()
         self._same = self._same_digest()
 
     def _charge(self) -> None:
-        services, envelope, checked, job = self._services, self._envelope, self._checked, self._job
+        services, envelope, checked, job = self._services, self.envelope, self._checked, self.job
         if checked.spend is None or envelope.idempotency_key is None:
             return
         budget = envelope.submission.params["budget"]
@@ -262,7 +293,7 @@ class Placement:
             self._earlier = reservation.charge
             return
         services.metrics.charged(reservation.charge.budget_id, "granted")
-        self._job = with_charge(job, reservation.charge)
+        self.job = with_charge(job, reservation.charge)
         self._compensations.append(self._refund)
 
     def _resume(self, jobs: JobQueue, charge: Charge) -> Placed:
@@ -270,12 +301,12 @@ class Placement:
         Redis forgot it, it is queued: if it was answered, whoever takes it finds that answer."""
         record, stored = jobs.get(charge.job_id), bool(self._compensations)
         if record is None and stored and charge.state not in ("failed", "void"):
-            self._job = with_charge(self._job.model_copy(update={"id": charge.job_id}), charge)
+            self.job = with_charge(self.job.model_copy(update={"id": charge.job_id}), charge)
             try:
                 self._enqueue(jobs)
-            except _REFUSALS_OF_QUEUE as error:
+            except REFUSALS_OF_QUEUE as error:
                 raise self._refusal_of(error) from None
-            return Placed(charge.job_id, JobRecord(self._job, State.QUEUED, 0, time.time()), replayed=True)
+            return Placed(charge.job_id, JobRecord(self.job, State.QUEUED, 0, time.time()), replayed=True)
         self._undo("its request was charged before")
         if record is None:
             sentence = f"{charge.id} was made for this request ({charge.state}), and its job is not known any more"
@@ -285,36 +316,51 @@ class Placement:
     def _enqueue(self, jobs: JobQueue) -> Enqueued:
         """Queue the job of a submission. Inputs that came with it and are being deleted are stored once more."""
         try:
-            self._promise()
+            self.promise()
             # Whoever deletes an array looks first whether it was promised to a job. So it is there for good, or gone.
-            store, owner = self._services.store, self._envelope.owner
-            gone = [array_id for array_id in self._job.stored_inputs if not store.there(owner, array_id)]
+            store, owner = self._services.store, self.envelope.owner
+            gone = [array_id for array_id in self.job.stored_inputs if not store.there(owner, array_id)]
             if gone:
                 raise InputsGone(*gone)
             return self._send(jobs)
         except InputsGone as error:
-            lost = [name for name, array in self._kept.items() if array.id in error.arrays]
-            if not lost or any(array_id in error.arrays for array_id in self._checked.stored.values()):
+            lost = self.lost(error.arrays)
+            if not lost or self.reads_stored(error.arrays):
                 raise
-        self._store_again(lost)
-        self._promise()
+        self.store_again(lost)
+        self.promise()
         return self._send(jobs)
 
-    def _promise(self) -> None:
+    def promise(self) -> None:
         """Have the store keep the inputs of a submitted job, and room for its result."""
         with storage.refused():
-            self._services.store.promise(self._job, storage.result_bytes(self._checked, self._shards))
+            self._services.store.promise(self.job, storage.result_bytes(self._checked, self._shards))
+
+    def lost(self, gone: Collection[str]) -> list[str]:
+        """The names of inputs that came with the submission and are among the arrays that are being deleted."""
+        return [name for name, array in self._kept.items() if array.id in gone]
+
+    def reads_stored(self, gone: Collection[str]) -> bool:
+        """Whether the submission names one of the arrays that are being deleted."""
+        return any(array_id in gone for array_id in self._checked.stored.values())
+
+    def missing(self, gone: Collection[str]) -> Sequence[Problem]:
+        """What is wrong with the submission if these arrays do not exist."""
+        return operations.missing(self._checked, gone)
+
+    @property
+    def new_job(self) -> NewJob:
+        return NewJob(self.job, self._same, self._attached)
 
     def _send(self, jobs: JobQueue) -> Enqueued:
-        envelope = self._envelope
-        bounds = self._services.admission.bounds(envelope.owner)
-        return jobs.enqueue(self._job, envelope.key, self._same, bounds, self._attached)
+        bounds = self._services.admission.bounds(self.envelope.owner)
+        return jobs.enqueue_all([self.new_job], self.envelope.key, bounds)
 
-    def _store_again(self, names: list[str]) -> None:
+    def store_again(self, names: list[str]) -> None:
         """Store a submission's inputs once more if arrays of the same content, and so the same id, are being
         deleted. Each gets an id of its own, and nobody deletes it. One that was charged for keeps its id, which the
         charge names: it is published again, and may be read again."""
-        services, owner, checked, charged = self._services, self._envelope.owner, self._checked, self._job.charge
+        services, owner, checked, charged = self._services, self.envelope.owner, self._checked, self.job.charge
         ttl, own = services.settings.inline_ttl, dict[str, str]()
         with storage.refused():
             for name in names:
@@ -323,7 +369,7 @@ class Placement:
         if charged is not None:
             for array_id in own.values():
                 services.allow(owner, array_id)
-        self._job = self._job.model_copy(update={"inputs": {**self._job.inputs, **own}})
+        self.job = self.job.model_copy(update={"inputs": {**self.job.inputs, **own}})
 
     # The compensations.
 
@@ -337,7 +383,7 @@ class Placement:
     def _refund(self, reason: str) -> bool:
         """Undo the stage `charged` of a submission, and let the Idempotency-Key be used again. Whether that was
         possible."""
-        charge = self._job.charge
+        charge = self.job.charge
         assert charge is not None  # noqa: S101
         try:
             return self._services.ledger.charges.refund(charge.id, reason, forget_key=True)
@@ -346,10 +392,15 @@ class Placement:
             return False
 
     def _delete_inputs(self, _reason: str) -> bool:
-        """Undo the stage `stored` of a submission: delete the arrays that came with it. Spared are those that were
-        there before, that were uploaded since, or that a job reads."""
-        services, owner = self._services, self._envelope.owner
-        services.store.ended({self._job.id: None})
+        """Undo the stage `stored` of a submission."""
+        self._services.store.ended({self.job.id: None})
+        self.delete_inputs()
+        return True
+
+    def delete_inputs(self) -> None:
+        """Delete the arrays that came with a submission. Spared are those that were there before, that were uploaded
+        since, or that a job reads."""
+        services, owner = self._services, self.envelope.owner
         for name, array in self._kept.items():
             if self._checked.is_secret(name):  # its id is its own
                 services.store.delete(owner, array.id)
@@ -359,12 +410,11 @@ class Placement:
             with suppress(RedisError, Refusal):
                 if made_for_it:
                     services.delete_unread(owner, array.id)
-        return True
 
     # What the stages make.
 
     def _request(self) -> JobRequest:
-        settings, checked, envelope = self._services.settings, self._checked, self._envelope
+        settings, checked, envelope = self._services.settings, self._checked, self.envelope
         submission, deadline_s = envelope.submission, envelope.submission.deadline_s
         attached = checked.inline if self._attached else {}
         limits = checked.task_limits
@@ -394,14 +444,16 @@ class Placement:
             work=checked.cost.steps,
             size=checked.cost.bytes,
             forecast=self._forecast(),
-            long=limits is None and self._is_long(),
+            long=limits is None and self.is_long,
             private=checked.operation.confidential,
             together=operations.together(envelope.owner, checked) if self._shards == 1 else None,
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
         )
 
-    def _is_long(self) -> bool:
+    @property
+    def is_long(self) -> bool:
+        """Whether the submitted job takes long, by its cost."""
         return self._served("long") and self._checked.cost.core_seconds > self._services.settings.long_seconds
 
     def _forecast(self) -> Forecast | None:
@@ -415,48 +467,54 @@ class Placement:
         """Whether some worker takes jobs of a kind that workers of the release before, or with other settings, do
         not."""
         wanted: Kind = kind
-        if self._envelope.submission.backend == "gpu":
+        if self.envelope.submission.backend == "gpu":
             wanted = "attached-gpu" if kind == "attached" else "long-gpu"
         return wanted in self._services.admission.served
 
     def _digest(self, name: str) -> str:
         """The id that an inline input of a submission has as a stored array, under which it is signed and known."""
         info, numbers = self._checked.infos[name], self._checked.inline[name]
-        return self._services.store.digest(self._envelope.owner, info.dtype, info.shape, ndarray.as_bytes(numbers))
+        return self._services.store.digest(self.envelope.owner, info.dtype, info.shape, ndarray.as_bytes(numbers))
 
     def _same_digest(self) -> str | None:
         """Under which digest an identical live job of the owner may answer for the submitted one; None where none
         may."""
-        checked, submission = self._checked, self._envelope.submission
+        checked, submission = self._checked, self.envelope.submission
         operation = checked.operation
         if not operation.coalescible or (operation.randomness == "seed" and submission.seed is None):
             return None
         params = checked.params.model_dump(mode="json")
         wishes = [submission.backend, submission.priority, submission.result_ttl_s, checked.seed]
-        parts = canonical([operation.name, params, self._job.inputs, wishes])
-        return digest(self._services, self._envelope.owner, "same", parts)
+        parts = canonical([operation.name, params, self.job.inputs, wishes])
+        return digest(self._services, self.envelope.owner, "same", parts)
 
     def _refusal_of(self, error: Exception) -> Refusal:
-        admission = self._services.admission
-        match error:
-            case QueueFull():
-                admission.was_full(error.waiting)
-                return admission.full(error.waiting)
-            case QuotaReached():
-                admission.was_at_quota(self._envelope.owner, error.live, error.free)
-                return admission.quota(error.live, error.free)
-            case TasksReached():
-                return admission.tasks(error.live)
-            case KeyReused():
-                return reused(error.job_id)
-            case InputsGone():
-                return operations.missing(self._checked, error.arrays)
-        if "command not allowed when used memory" in str(error):  # of a script Redis 6 answers with no type of its own
-            return admission.memory()
-        raise error
+        if isinstance(error, InputsGone):
+            problems = self.missing(error.arrays)
+            return Refusal("invalid-request", errors.sentence_of(problems), *problems)
+        return refusal_of_queue(self._services.admission, self.envelope.owner, error)
 
 
-def _require_gpu(jobs: JobQueue) -> None:
+def refusal_of_queue(admission: Admission, owner: str, error: Exception, jobs: int = 1) -> Refusal:
+    """The refusal of so many jobs that the queue does not take."""
+    match error:
+        case QueueFull():
+            admission.was_full(error.waiting)
+            return admission.full(error.waiting, jobs)
+        case QuotaReached():
+            if jobs == 1:
+                admission.was_at_quota(owner, error.live, error.free)
+            return admission.quota(error.live, error.free, jobs)
+        case TasksReached():
+            return admission.tasks(error.live, jobs)
+        case KeyReused():
+            return reused(error.job_id)
+    if "command not allowed when used memory" in str(error):  # of a script Redis 6 answers with no type of its own
+        return admission.memory()
+    raise error
+
+
+def require_gpu(jobs: JobQueue) -> None:
     workers = jobs.workers()
     if any(worker.device is not None and worker.device.backend == "gpu" for worker in workers):
         return

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import time
+from binascii import b2a_base64
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -146,13 +147,26 @@ async def written(services: Services, record: JobRecord, form: Callable[[dict[st
     """
     if record.ended_at is not None and abs(time.time() - record.ended_at) < _LATELY:
         with suppress(BlockingIOError):
-            return form(_rendered(services, record, at_once=True))
-    return await anyio.to_thread.run_sync(lambda: form(_rendered(services, record)))
+            return form(rendered(services, record, at_once=True))
+    return await anyio.to_thread.run_sync(lambda: form(rendered(services, record)))
 
 
-def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
+def in_base64(numbers: ndarray.Numbers) -> dict[str, Any]:
+    """An output of a job that is an array, as a reader of `Prefer: arrays=base64` gets it: its bytes in C order,
+    little-endian."""
+    data = b2a_base64(ndarray.as_bytes(numbers), newline=False).decode()
+    return {"dtype": numbers.dtype.name, "shape": list(numbers.shape), "base64": data}
+
+
+def rendered(
+    services: Services,
+    record: JobRecord,
+    *,
+    at_once: bool = False,
+    array: Callable[[ndarray.Numbers], Any] = as_json,
+) -> dict[str, Any]:
     """The fields of a job's `models.Result`, as the API sends it. Large outputs become stored arrays of the job's
-    owner.
+    owner, and `array` writes the others.
 
     With `at_once` nothing waits for a disk: BlockingIOError is raised instead.
     """
@@ -169,7 +183,7 @@ def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -
             continue
         file = services.store.result(name) / found.file
         if found.info.size <= services.settings.max_result_numbers:
-            outputs[key] = as_json(_load(file, read))
+            outputs[key] = array(_load(file, read))
             continue
         if at_once:
             raise BlockingIOError

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from warpdesk.models import ARRAY_ID, BackendWish, Body, DType, JobError, Priority, Reply
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
 from warpdesk_server.app.datasets.schemas import DatasetInput
+from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.schemas import WEEK, WIDEST
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
@@ -90,6 +91,13 @@ class Submission(Body):
         float | None,
         Field(ge=1, le=WEEK, allow_inf_nan=False, description="Seconds the result is kept once the job is done"),
     ] = None
+
+
+class Bundle(Body):
+    """Jobs to run, all or none: the body of `POST /v1/jobs/batch`."""
+
+    # Each is checked by itself, so that all that is wrong is listed together.
+    jobs: Annotated[list[Any], Field(min_length=1, max_length=limits.BUNDLE)]
 
 
 class DeadLetter(Reply):

@@ -26,14 +26,14 @@ from warpdesk_server.workers.queue.records import IdempotencyKey, JobRecord
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
-_HEADERS = {
+HEADERS = {
     **durability.DOCUMENTED,
     "Idempotent-Replayed": {
         "description": "`true`: the Idempotency-Key was sent before, and this is the job it made then",
         "schema": {"type": "string", "enum": ["true"]},
     },
 }
-_IDEMPOTENCY = {
+IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "description": "Any printable text. The same request with the same key is answered with the existing job, and "
@@ -52,9 +52,9 @@ _IDEMPOTENCY = {
         200: {
             "model": models.Job,
             "description": "Done within `Prefer: wait`",
-            "headers": {**APPLIED, **_HEADERS},
+            "headers": {**APPLIED, **HEADERS},
         },
-        202: {**NOT_DONE, "headers": {**NOT_DONE["headers"], **_HEADERS}},
+        202: {**NOT_DONE, "headers": {**NOT_DONE["headers"], **HEADERS}},
         **errors.documented(
             *CALLER, "malformed-json", "duplicate-key", "invalid-idempotency-key", "disconnected", "unknown-job",
             "body-too-large", "unsupported-media-type", "invalid-request", "unknown-operation",
@@ -65,7 +65,7 @@ _IDEMPOTENCY = {
             "deadline-unreachable",
         ),
     },
-    openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
+    openapi_extra={"parameters": [*PREFER["parameters"], IDEMPOTENCY]},
 )  # fmt: skip
 async def submit_job(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """The whole submission is checked before the job is queued. With `Prefer: wait=N` a quick job is answered at once.

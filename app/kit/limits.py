@@ -35,6 +35,19 @@ PROBLEMS = 1000  # more are told by their number alone: pydantic would make an o
 # commitments under their number, for every other.
 JSON_KEYS_OF_MEMBERS = 4 * MOST_CLIENTS
 
+# Jobs of one bundle, and the keys that its body may have: a job has some fifteen, and those of its params.
+BUNDLE = 1000
+JSON_KEYS_OF_A_BUNDLE = 32 * BUNDLE
+
+# Bundles of one owner, and of all, whose bodies are in memory until their jobs are queued. Two are worked on at a time,
+# of different owners: each keeps a processor busy, for up to a second.
+BUNDLES_PER_KEY = 4
+BUNDLES_IN_ALL = 16
+BUNDLE_TURNS = 2
+
+# Bytes of the results in the answer to a bundle. Jobs whose results would be beyond it are answered without.
+RESULTS_OF_A_BUNDLE = 8 << 20
+
 # JSON bodies that are looked at in threads at once: each may keep the interpreter from others for half a second. Those
 # up to the size are looked at on the event loop: a thread would take longer than the parsing.
 JSON_SMALL = 64 << 10
@@ -130,18 +143,18 @@ class Limits:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted; the latest last
 
-    def take(self, whose: str) -> None:
-        """Count one request of a sender against the rate limit, or refuse it with 429 and the seconds until the next
-        one."""
+    def take(self, whose: str, amount: int = 1) -> None:
+        """Count requests of a sender against the rate limit, or refuse them with 429 and the seconds until they may
+        come."""
         now = self._clock()
         tokens, counted = self._buckets.pop(whose, (self._burst, now))
         tokens = min(self._burst, tokens + (now - counted) * self._rate)
-        if tokens < 1.0:
+        if tokens < amount:
             self._buckets[whose] = tokens, now
-            wait = max(1, math.ceil((1.0 - tokens) / self._rate))
+            wait = max(1, math.ceil((amount - tokens) / self._rate))
             sentence = f"{self._sentence}: {self._rate:g} a second, {self._burst:g} at once"
             raise Refusal("rate-limited", sentence, headers={"Retry-After": str(wait)})
-        self._buckets[whose] = tokens - 1.0, now
+        self._buckets[whose] = tokens - amount, now
         if len(self._buckets) > _MOST:
             self._forget(now)
 

@@ -258,6 +258,12 @@ class Job(JobDescription):
     result: Annotated[Result | None, Field(description="With `Prefer: wait=N`, once the job succeeded")] = None
 
 
+class JobBundle(Reply):
+    """Jobs of one request, in its order."""
+
+    jobs: list[Job]
+
+
 class JobPage(Reply):
     jobs: list[Job]
     next: Annotated[str | None, Field(description="URL of the next, older page")]

@@ -219,10 +219,10 @@ def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
     busy, calm = (create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("busy", "calm"))
     free, real = threading.Event(), operations.check
 
-    def check(desk: Any, owner: str, body: Any) -> Any:
-        if owner == busy.split("_")[1]:  # checking a submission of the busy key takes long
+    def check(desk: Any, body: Any, sources: Any) -> Any:
+        if sources.owner == busy.split("_")[1]:  # checking a submission of the busy key takes long
             assert free.wait(60)
-        return real(desk, owner, body)
+        return real(desk, body, sources)
 
     monkeypatch.setattr("warpdesk_server.app.jobs.operations.check", check)
     with serve_api() as api, concurrent.futures.ThreadPoolExecutor(20) as pool:
