@@ -1,9 +1,10 @@
 """Array conversions of the client: from a caller's value to NumPy, between NumPy and JSON, and from .npy."""
 
+import base64
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,12 @@ def as_json(array: AnyArray) -> Any:
     loose[np.isposinf(array)] = "Infinity"
     loose[np.isneginf(array)] = "-Infinity"
     return loose.tolist()
+
+
+def from_base64(described: Mapping[str, Any]) -> AnyArray:
+    """The array of an output that a service wrote as {dtype, shape, base64}: little-endian bytes in C order."""
+    data = bytearray(base64.b64decode(described["base64"]))  # writable, as an array that was downloaded
+    return np.frombuffer(data, np.dtype(described["dtype"]).newbyteorder("<")).reshape(described["shape"])
 
 
 def from_npy(content: bytes | bytearray) -> AnyArray:

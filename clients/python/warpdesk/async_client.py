@@ -1,12 +1,12 @@
 """The client of a Warpdesk service for asyncio."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import httpx
 from numpy.typing import ArrayLike
@@ -17,6 +17,8 @@ from warpdesk.async_operations import AsyncOperations
 from warpdesk.calls import (
     AnyJob,
     AskedRound,
+    Call,
+    ManyProgress,
     OnTimeout,
     Options,
     Place,
@@ -25,6 +27,7 @@ from warpdesk.calls import (
     Round,
     RoundResult,
     Shards,
+    all_succeeded,
     require_known,
 )
 from warpdesk.errors import JobFailed, JobTimeout, WarpdeskError
@@ -157,6 +160,75 @@ class AsyncClient(AsyncOperations):
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
         return self._own(await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
+
+    @overload
+    async def run_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
+        progress: ManyProgress | None = None,
+        idempotency_key: str | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[Result]: ...
+
+    @overload
+    async def run_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
+        progress: ManyProgress | None = None,
+        idempotency_key: str | None = None,
+        return_exceptions: Literal[True],
+    ) -> list[Result | JobFailed]: ...
+
+    async def run_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
+        progress: ManyProgress | None = None,
+        idempotency_key: str | None = None,
+        return_exceptions: bool = False,
+    ) -> list[Result] | list[Result | JobFailed]:
+        """Submit up to 1,000 jobs to the service, all or none, wait for all and fetch their results, in order.
+
+            await client.run_many([Call("rsi", close=prices, period=period) for period in range(5, 55)])
+
+        An array that several calls name is uploaded once. `progress` is called with how many jobs have ended, and of
+        how many. The first job without a result raises JobFailed, whose `place` says which it is; with
+        `return_exceptions` the exceptions of such jobs are in the list instead, in their places.
+
+        `timeout` limits the whole wait in seconds. After it JobTimeout is raised; the jobs in its `unfinished` go on,
+        or are canceled with `on_timeout="cancel"`. Raises RequestRefused, with the place of each mistake, if the
+        service refuses the jobs: then none is queued.
+        """
+        require_known(on_timeout)
+        steps = self._exchange.run_many([*calls], idempotency_key, deadline_of(timeout), progress)
+        try:
+            results = await self._send(steps)
+        except JobTimeout as late:
+            if on_timeout == "cancel":
+                try:
+                    late.unfinished = [await self.cancel(job) for job in late.unfinished]
+                    late.end(late.unfinished[0])
+                except WarpdeskError as why:
+                    late.add_note(f"Not all jobs were canceled: {why}")
+            raise
+        for failed in results:
+            if isinstance(failed, JobFailed):
+                failed.job = self._own(failed.job)
+        return results if return_exceptions else all_succeeded(results)
+
+    async def submit_many(self, calls: Iterable[Call], *, idempotency_key: str | None = None) -> Sequence[AsyncJob]:
+        """Submit up to 1,000 jobs to the service, all or none, and return them at once, in order. `idempotency_key` is
+        of all together."""
+        jobs = await self._send(self._exchange.submit_many([*calls], idempotency_key))
+        return [self._own(job) for job in jobs]
 
     async def job(self, job: AnyJob) -> AsyncJob:
         """Fetch a job's current state from the service."""
@@ -346,4 +418,6 @@ class AsyncClient(AsyncOperations):
             return end.value
         except (JobTimeout, JobFailed) as error:
             error.job = error.job if isinstance(error.job, str) else self._own(error.job)
+            if isinstance(error, JobTimeout):
+                error.unfinished = [self._own(job) for job in error.unfinished]
             raise

@@ -1,6 +1,6 @@
 """The arguments of the clients' methods, and their answers, apart from the models of the service."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Required, TypedDict, TypeVar, get_args
 
@@ -8,12 +8,14 @@ from numpy.typing import ArrayLike
 
 from warpdesk import ta
 from warpdesk.arrays import AnyArray
+from warpdesk.errors import JobFailed
 from warpdesk.models import ArrayDescription, BackendWish, JobDescription, JobEvent, Priority, Provenance
 from warpdesk.secagg.quantisation import Quantisation
 
 AnyJob = JobDescription | str  # a job, or its id
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
 Shards = int | Literal["auto"]  # parts in which several workers compute a job
+ManyProgress = Callable[[int, int], object]  # is called with how many jobs of how many have ended
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
 Numbers = ArrayLike | ArrayDescription  # an input: numbers, or an array that was uploaded
 NanPolicy = Literal["window", "skip", "ffill", "error"]
@@ -47,6 +49,33 @@ class Options:
     deadline_s: float | None
     result_ttl_s: float | None
     width: Shards  # as the service calls it: operations have parameters of that name
+
+
+class Call:
+    """One job of `run_many` or `submit_many`: an operation with its inputs and parameters, and the options of `submit`.
+
+    client.run_many([Call("rsi", close=prices, period=period) for period in range(5, 55)])
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        *,
+        backend: BackendWish = "auto",
+        priority: Priority = "batch",
+        seed: int | None = None,
+        deadline_s: float | None = None,
+        result_ttl_s: float | None = None,
+        shards: Shards = "auto",
+        params: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        self.operation = operation
+        self.options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
+        self.fields = {**(params or {}), **fields}
+
+    def __repr__(self) -> str:
+        return f"Call({self.operation!r}, {', '.join(self.fields)})"
 
 
 @dataclass(frozen=True)
@@ -129,6 +158,14 @@ def typed(kind: type[R], result: Result) -> R:
 def given(**fields: Any) -> dict[str, Any]:
     """The inputs and parameters that the caller of a client's method gave: all but None."""
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def all_succeeded(results: Sequence[Result | JobFailed]) -> list[Result]:
+    """The results of several jobs. Raises the exception of the first one that has none."""
+    failed = next((each for each in results if isinstance(each, JobFailed)), None)
+    if failed is not None:
+        raise failed
+    return [each for each in results if isinstance(each, Result)]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ the two clients differ only in how they send them.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import httpx
 from numpy.typing import ArrayLike
@@ -25,6 +25,8 @@ from warpdesk.async_client import AsyncClient, AsyncJob
 from warpdesk.calls import (
     AnyJob,
     AskedRound,
+    Call,
+    ManyProgress,
     OnTimeout,
     Options,
     Place,
@@ -33,6 +35,7 @@ from warpdesk.calls import (
     Round,
     RoundResult,
     Shards,
+    all_succeeded,
     require_known,
 )
 from warpdesk.errors import (
@@ -73,6 +76,7 @@ __all__ = [
     "AsyncResultFile",
     "Budget",
     "Busy",
+    "Call",
     "Client",
     "Job",
     "JobEvent",
@@ -215,6 +219,74 @@ class Client(Operations):
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
         return self._own(self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
+
+    @overload
+    def run_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
+        progress: ManyProgress | None = None,
+        idempotency_key: str | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[Result]: ...
+
+    @overload
+    def run_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
+        progress: ManyProgress | None = None,
+        idempotency_key: str | None = None,
+        return_exceptions: Literal[True],
+    ) -> list[Result | JobFailed]: ...
+
+    def run_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
+        progress: ManyProgress | None = None,
+        idempotency_key: str | None = None,
+        return_exceptions: bool = False,
+    ) -> list[Result] | list[Result | JobFailed]:
+        """Submit up to 1,000 jobs to the service, all or none, wait for all and fetch their results, in order.
+
+            client.run_many([Call("rsi", close=prices, period=period) for period in range(5, 55)])
+
+        An array that several calls name is uploaded once. `progress` is called with how many jobs have ended, and of
+        how many. The first job without a result raises JobFailed, whose `place` says which it is; with
+        `return_exceptions` the exceptions of such jobs are in the list instead, in their places.
+
+        `timeout` limits the whole wait in seconds. After it JobTimeout is raised; the jobs in its `unfinished` go on,
+        or are canceled with `on_timeout="cancel"`. Raises RequestRefused, with the place of each mistake, if the
+        service refuses the jobs: then none is queued.
+        """
+        require_known(on_timeout)
+        steps = self._exchange.run_many([*calls], idempotency_key, deadline_of(timeout), progress)
+        try:
+            results = self._send(steps)
+        except JobTimeout as late:
+            if on_timeout == "cancel":
+                try:
+                    late.unfinished = [self.cancel(job) for job in late.unfinished]
+                    late.end(late.unfinished[0])
+                except WarpdeskError as why:
+                    late.add_note(f"Not all jobs were canceled: {why}")
+            raise
+        for failed in results:
+            if isinstance(failed, JobFailed):
+                failed.job = self._own(failed.job)
+        return results if return_exceptions else all_succeeded(results)
+
+    def submit_many(self, calls: Iterable[Call], *, idempotency_key: str | None = None) -> Sequence[Job]:
+        """Submit up to 1,000 jobs to the service, all or none, and return them at once, in order. `idempotency_key` is
+        of all together."""
+        return [self._own(job) for job in self._send(self._exchange.submit_many([*calls], idempotency_key))]
 
     def job(self, job: AnyJob) -> Job:
         """Fetch a job's current state from the service."""
@@ -383,6 +455,8 @@ class Client(Operations):
             return send(self._http, steps)
         except (JobTimeout, JobFailed) as error:
             error.job = error.job if isinstance(error.job, str) else self._own(error.job)
+            if isinstance(error, JobTimeout):
+                error.unfinished = [self._own(job) for job in error.unfinished]
             raise
 
 

@@ -72,23 +72,28 @@ class Unreachable(WarpdeskError, httpx.TransportError):
 
 class JobFailed(WarpdeskError):
     """The client's exception for a job that ended without a result: it failed, was canceled or expired. `job` is its
-    final state."""
+    final state. Of one among several, `place` is its place among them, from 0."""
 
-    def __init__(self, code: str, detail: str, job: JobDescription) -> None:
-        super().__init__(REFUSED, code, detail)
+    def __init__(self, code: str, detail: str, job: JobDescription, place: int | None = None) -> None:
+        about = "" if place is None else f"jobs[{place}], {job.operation}: "
+        super().__init__(REFUSED, code, f"{about}{detail}")
         self.job = job
+        self.place = place
 
 
 class JobTimeout(WarpdeskError, TimeoutError):
     """A job did not end within the timeout that the client was given. The job goes on, unless its caller cancels it.
 
-    `job` is the job's last known state, or only its id if no state is known.
+    `job` is the job's last known state, or only its id if no state is known. Of several jobs it is the first that did
+    not end, and `unfinished` are all of those.
     """
 
-    def __init__(self, job: JobDescription | str, state: str) -> None:
+    def __init__(self, job: JobDescription | str, state: str, unfinished: Sequence[JobDescription] = ()) -> None:
         self.job = job
+        self.unfinished = unfinished
         name = job if isinstance(job, str) else job.id
-        super().__init__(0, "timeout", f"{name} is still {state}")
+        others = f", and {len(unfinished) - 1} others have not ended" if len(unfinished) > 1 else ""
+        super().__init__(0, "timeout", f"{name} is still {state}{others}")
 
     def end(self, job: JobDescription) -> None:
         """Say what became of the job that the client canceled for this timeout: it may have ended by itself."""

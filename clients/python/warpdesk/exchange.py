@@ -8,6 +8,7 @@ the exception into the generator.
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from math import floor
 from numbers import Real
@@ -19,9 +20,9 @@ import httpx
 import numpy as np
 from numpy.typing import ArrayLike
 
-from warpdesk.arrays import AnyArray, as_array, as_json, as_param, fits_json, from_npy
+from warpdesk.arrays import INLINE, AnyArray, as_array, as_json, as_param, fits_json, from_base64, from_npy
 from warpdesk.bodies import CSV, NPY, ChunkedBody, array_body, file_body
-from warpdesk.calls import AnyJob, AskedRound, Options, Place, Result, Round, RoundResult
+from warpdesk.calls import AnyJob, AskedRound, Call, ManyProgress, Options, Place, Result, Round, RoundResult
 from warpdesk.errors import (
     REFUSED,
     JobFailed,
@@ -39,6 +40,7 @@ from warpdesk.models import (
     Budget,
     FileDescription,
     Job,
+    JobBundle,
     JobDescription,
     JobPage,
     NewBudget,
@@ -54,10 +56,13 @@ from warpdesk.models import Result as ResultBody
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open
+LONGEST_SILENCE = 2  # seconds between two calls of `progress` for several jobs
 SLACK = 0.1  # seconds a wait may go on beyond its timeout: the service counts whole ones
 FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is left; doubles each time
 LONGEST_PAUSE = 1.0  # seconds between questions to which the service gives no answer before its time
 PAUSE = "pause"
+BUNDLE = "/v1/jobs/batch"
+TINY = 32  # numbers: below, an array that several jobs read goes into the body of each
 BODY = "body"  # a response's extension: the array that it brought, as `ArrayBody`
 INTO = "into"  # a request's extension: the `FileBody` that its response is written to
 
@@ -151,13 +156,92 @@ class Exchange:
         *,
         wait: bool = False,
     ) -> Steps[Job]:
+        fields = {**(params or {}), **fields}
+        body = yield from self._submission(operation, options, fields, deadline, _SentInputs())
+        # One key for all tries of this call: a reply that is lost does not make a second job.
+        content = {"json": body, "headers": _key(idempotency_key), "deadline": deadline, "wait": wait}
+        return (yield from self._read(Job, "POST", "/v1/jobs", **content))
+
+    def submit_many(
+        self, calls: Sequence[Call], idempotency_key: str | None, deadline: float | None = None
+    ) -> Steps[Sequence[Job]]:
+        if not calls:
+            return []
+        body = yield from self._bundle(calls, deadline)
+        content = {"json": body, "headers": _key(idempotency_key), "deadline": deadline}
+        return (yield from self._read(JobBundle, "POST", BUNDLE, **content)).jobs
+
+    def run_many(
+        self,
+        calls: Sequence[Call],
+        idempotency_key: str | None,
+        deadline: float | None,
+        progress: ManyProgress | None,
+    ) -> Steps[list[Result | JobFailed]]:
+        """Submit several jobs, wait for all and fetch their results. The request waits, and is sent again under its
+        key until all jobs have ended: no job is asked for by itself."""
+        if not calls:
+            return []
+        content: dict[str, Any] = {
+            "json": (yield from self._bundle(calls, deadline)),
+            "headers": _key(idempotency_key),
+            "prefer": "arrays=base64",
+            "longest": LONGEST_WAIT if progress is None else LONGEST_SILENCE,
+            "deadline": deadline,
+        }
+        jobs = (yield from self._read(JobBundle, "POST", BUNDLE, **content, wait=True)).jobs
+        pause = FIRST_PAUSE
+        while True:
+            unfinished = [job for job in jobs if not job.status.final]
+            if progress is not None:
+                progress(len(jobs) - len(unfinished), len(jobs))
+            if not unfinished:
+                break
+            left = _seconds_left(deadline)
+            if left <= 0:
+                raise JobTimeout(unfinished[0], unfinished[0].status, unfinished)
+            if _whole_seconds(left):
+                jobs = (yield from self._read(JobBundle, "POST", BUNDLE, **content, wait=True)).jobs
+            else:
+                # A wait of none brings results, if all have ended.
+                given = {**content, "prefer": "wait=0, arrays=base64", "pause": min(pause, left)}
+                jobs = (yield from self._read(JobBundle, "POST", BUNDLE, **given)).jobs
+                pause *= 2
+        results: list[Result | JobFailed] = []
+        for place, job in enumerate(jobs):
+            try:
+                results.append((yield from self.result(job, deadline)))
+            except JobFailed as error:
+                results.append(JobFailed(error.code, error.detail, job, place))
+        return results
+
+    def _bundle(self, calls: Sequence[Call], deadline: float | None) -> Steps[dict[str, Any]]:
+        """The body that submits several jobs. What several of them read is uploaded, once, and so is what the body has
+        no room for."""
+        first = yield from self._describe(calls[0].operation, deadline)
+        sent = _SentInputs(calls, first.limits.inline_numbers if first is not None else INLINE)
+        jobs: list[dict[str, Any]] = []
+        for call in calls:
+            job = yield from self._submission(call.operation, call.options, call.fields, deadline, sent)
+            jobs.append(job)
+        return {"jobs": jobs}
+
+    def _submission(
+        self,
+        operation: str,
+        options: Options,
+        fields: Mapping[str, Any],
+        deadline: float | None,
+        sent: "_SentInputs",
+    ) -> Steps[dict[str, Any]]:
+        """The body that submits a job, once the inputs are uploaded that do not go with it."""
         description = yield from self._describe(operation, deadline)
         expected = {entry.name: entry for entry in (description.inputs if description else ())}
         numbers = description.params.get("properties", {}) if description else {}  # of an input: one number for all
         named = description is not None and description.open_inputs  # by the request: what is no parameter is an input
         inputs: dict[str, Any] = {}
         others: dict[str, Any] = {}
-        for name, value in {**(params or {}), **fields}.items():
+        for name, value in fields.items():
             if isinstance(value, ArrayDescription):
                 inputs[name] = {"array": value.id}
             elif not isinstance(value, np.ndarray) and (
@@ -166,19 +250,17 @@ class Exchange:
                 others[name] = as_param(name, value)
             else:
                 array = as_array(name, value, tuple(expected[name].dtypes) if name in expected else DTYPES)
-                if fits_json(array):
+                if (before := sent.uploaded(value, array)) is not None:
+                    inputs[name] = {"array": before}
+                elif sent.go_inline(value, array):
                     inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
                 else:
-                    inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
+                    stored = yield from self.upload(array, deadline=deadline)
+                    inputs[name] = {"array": sent.keep(value, array, stored.id)}
         body = {"operation": operation, "params": others, "inputs": inputs, **vars(options)}
         if options.width == "auto":  # the release before does not know it
             del body["width"]
-        body = {name: value for name, value in body.items() if value is not None}
-        # One key for all tries of this call: a reply that is lost does not make a second job.
-        headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
-        return (
-            yield from self._read(Job, "POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
-        )
+        return {name: value for name, value in body.items() if value is not None}
 
     def job(self, job: AnyJob, deadline: float | None = None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
         return (yield from self._read(Job, "GET", f"/v1/jobs/{id_of(job)}", deadline=deadline, wait=wait, pause=pause))
@@ -212,8 +294,11 @@ class Exchange:
         kinds = yield from self._kinds(found)
         outputs = dict(body.outputs)
         for name in outputs:
+            value = outputs[name]
+            if kinds.get(name) == "array" and isinstance(value, dict) and "base64" in value:
+                outputs[name] = from_base64(value)
             # JSON says neither dtype nor NaN.
-            if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
+            elif kinds.get(name) == "array" and isinstance(value, list | dict):
                 response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
                 outputs[name] = _array_of(response)
             elif kinds.get(name) == "file":
@@ -340,12 +425,15 @@ class Exchange:
         headers: Mapping[str, str] | None = None,
         deadline: float | None = None,
         wait: bool = False,
+        longest: int = LONGEST_WAIT,
+        prefer: str = "",
         pause: float = 0.0,
         into: FileBody | None = None,
     ) -> Steps[httpx.Response]:
         """Send one request of the client with retries, and return the service's successful response.
 
-        With `wait` the service may hold the request until the deadline. A request is sent again if its connection
+        With `wait` the service may hold the request until the deadline, for at most `longest` seconds; `prefer` are
+        other preferences. A request is sent again if its connection
         fails, or if the service says when to retry. Retries end at the deadline, or without one after the time a
         request may take. Every request is idempotent. With `into` the response is written there; a request that is sent
         again asks for the rest, and one that brought something counts as the first.
@@ -353,10 +441,10 @@ class Exchange:
         until = deadline
         tries = 0
         while True:
-            seconds = _whole_seconds(_seconds_left(deadline)) if wait else 0
+            seconds = min(longest, _whole_seconds(_seconds_left(deadline))) if wait else 0
             request = self.request(method, path, headers or {}, self.timeout + seconds, json=json, stream=stream)
-            if seconds:
-                request.headers["Prefer"] = f"wait={seconds}"
+            if preferred := ", ".join([*([f"wait={seconds}"] if seconds else []), *([prefer] if prefer else [])]):
+                request.headers["Prefer"] = preferred
             request.extensions[PAUSE] = pause
             before = 0
             if into is not None:
@@ -409,6 +497,37 @@ class Exchange:
 def json_of(response: httpx.Response) -> Any:
     """The JSON of a service's response; None where it has no body."""
     return response.json() if response.content else None
+
+
+class _SentInputs:
+    """How the arrays of one request's jobs are sent: small ones in its body, as far as there is room, and what several
+    jobs read as an array that is uploaded once."""
+
+    def __init__(self, calls: Sequence[Call] = (), room: int = INLINE) -> None:
+        self._alone, self._room = not calls, room
+        self._times = Counter(id(value) for call in calls for value in call.fields.values())
+        self._ids: dict[tuple[int, str], str] = {}
+
+    def uploaded(self, value: Any, array: AnyArray) -> str | None:
+        """The id of the array that the caller's value was uploaded as for another job."""
+        return self._ids.get((id(value), array.dtype.name))
+
+    def go_inline(self, value: Any, array: AnyArray) -> bool:
+        """Whether the caller's value goes into the body."""
+        if self._alone or not fits_json(array):
+            return fits_json(array)
+        if array.size > self._room or (self._times[id(value)] > 1 and array.size > TINY):
+            return False
+        self._room -= array.size
+        return True
+
+    def keep(self, value: Any, array: AnyArray, array_id: str) -> str:
+        self._ids[id(value), array.dtype.name] = array_id
+        return array_id
+
+
+def _key(chosen: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": chosen if chosen is not None else uuid4().hex}
 
 
 def retry_after(response: httpx.Response) -> float | None:
