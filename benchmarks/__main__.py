@@ -16,6 +16,7 @@ NAMES = (
         "ingest",
         "service",
         "batches",
+        "batch_submit",
         "beside",
         "streams",
         "shards",
