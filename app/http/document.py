@@ -37,6 +37,7 @@ _TAGS = [
     {"name": "jobs", "description": "Submit jobs, follow them, read their answers, cancel and erase them."},
     {"name": "operations", "description": "What can be computed, with the JSON Schema of its parameters."},
     {"name": "arrays", "description": "Numbers that are uploaded once and used by many jobs."},
+    {"name": "datasets", "description": "Rows that are appended as time goes on, read by range and version."},
     {"name": "budgets", "description": "Privacy budgets, what was charged to them, and the proof of it."},
     {
         "name": "rounds",

@@ -53,6 +53,22 @@ REMEDIES: dict[str, tuple[str, str]] = {
         "The key has no such array. It may have been deleted, or its time was over.",
         "Upload it again: the same numbers have the same id. `GET /v1/arrays` lists a key's arrays.",
     ),
+    "unknown-dataset": (
+        "The key has no dataset of that name.",
+        "`GET /v1/datasets` lists a key's datasets; `PUT /v1/datasets/{name}` makes one.",
+    ),
+    "dataset-exists": (
+        "There is a dataset of that name with other columns. Columns are fixed when a dataset is made.",
+        "Take another name, or delete the dataset that is there.",
+    ),
+    "rows-differ": (
+        "At one of these times the dataset has other numbers, or later rows. Nothing was appended.",
+        "Compare what `detail` names. If the new numbers are right, send the rows again with `correct`.",
+    ),
+    "too-many-datasets": (
+        "The key has as many datasets as it may.",
+        "Delete one: `GET /v1/datasets` lists them. Assets and columns can share a dataset.",
+    ),
     "unknown-output": (
         "The operation has no output of that name.",
         "`GET /v1/operations/{name}` lists the outputs.",
