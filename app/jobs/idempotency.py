@@ -60,7 +60,8 @@ def digest(services: Services, owner: str, purpose: str, text: str) -> str:
 def identity(operations: Mapping[str, Computation], body: object) -> str:
     """The canonical JSON text of a job's submission by which it is known again, whichever name of an input it uses.
 
-    Inputs have their names in records here: a text of an earlier release stays equal to that of the same request.
+    Inputs have their names in records here: a text of an earlier release stays equal to that of the same request. Their
+    labels are left out: the same numbers under other names are the same job.
     """
     if not isinstance(body, dict):
         return canonical(body)
@@ -71,7 +72,11 @@ def identity(operations: Mapping[str, Computation], body: object) -> str:
         given = operation.given_names(inputs)
     except InvalidRequest:  # an input is given twice, which is refused later
         return canonical(body)
-    return canonical({**body, "inputs": {name: inputs[shown] for name, shown in given.items()}})
+    return canonical({**body, "inputs": {name: _without_labels(inputs[shown]) for name, shown in given.items()}})
+
+
+def _without_labels(given: object) -> object:
+    return {name: part for name, part in given.items() if name != "labels"} if isinstance(given, dict) else given
 
 
 def canonical(value: object) -> str:

@@ -114,6 +114,7 @@ def check(services: Services, submission: schemas.Submission, sources: Sources) 
     if isinstance(operation, Plan):
         params = operation.seeded(submission.params, lambda: secrets.randbits(SEED_BITS))
         submission = submission.model_copy(update={"params": params})
+    _require_few_labels(operation, submission)
     seed = _seed(operation, submission.seed)
     given: dict[str, str] = {}
     try:
@@ -160,6 +161,37 @@ def _require_few(body: Mapping[str, Any]) -> None:
         given = body.get(name)
         if isinstance(given, dict) and len(given) > most:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
+
+
+def _require_few_labels(operation: Computation, submission: schemas.Submission) -> None:
+    """Refuse labels of a submission that take more bytes than Redis shall keep, and those of confidential data."""
+    room = limits.LABELS
+    for name, given in submission.labels.items():
+        pointer = f"/inputs/{errors.escape(name)}/labels"
+        if operation.confidential:
+            raise refuse_at("invalid-request", pointer, f"{operation.name} is confidential, and keeps no labels")
+        room -= _json_bytes(given, room)
+        if room < 0:
+            sentence = f"the labels of a job may have {limits.LABELS} bytes as JSON, and these have more"
+            raise refuse_at("invalid-request", pointer, sentence)
+
+
+def _json_bytes(value: object, most: int) -> int:
+    """About how many bytes a part of a submission has as JSON; counted no further than `most`."""
+    waiting, size = [value], 0
+    while waiting and size <= most:
+        match waiting.pop():
+            case dict() as each:
+                size += 2 + 2 * len(each)
+                waiting += [*each, *each.values()]
+            case list() as each:
+                size += 2 + len(each)
+                waiting += each
+            case str() as each:
+                size += 2 + len(each.encode(errors="surrogatepass"))
+            case each:
+                size += len(str(each))
+    return size
 
 
 def _require_a_shape(operation: Computation, inline: Mapping[str, Numbers], given: Mapping[str, str]) -> None:
@@ -361,6 +393,7 @@ def describe(operation: Computation, settings: Settings) -> models.OperationDesc
             job_bytes=settings.max_job_bytes,
             deadline_s=WEEK,
             result_ttl_s=WEEK,
+            label_bytes=0 if operation.confidential else limits.LABELS,
         ),
         task_limits=_task_limits(operation),
         example=example(operation),

@@ -449,6 +449,7 @@ class Placement:
             together=operations.together(envelope.owner, checked) if self._shards == 1 else None,
             result_ttl=submission.result_ttl_s or settings.result_ttl,
             request_id=logs.request_id.get(),
+            labels=submission.labels,
         )
 
     @property

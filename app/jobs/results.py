@@ -199,11 +199,13 @@ def rendered(
     assert how is not None  # noqa: S101 - a job that succeeded says how
     if document.steps is not None:
         how = how.model_copy(update={"steps": list(document.steps)})
+    labels = record.request.labels
     return {
         "job": record.request.id,
         "operation": record.request.operation,
         "outputs": outputs,
         "provenance": how.model_dump(mode="json"),
+        **({"labels": labels} if labels else {}),
     }
 
 

@@ -16,6 +16,16 @@ JOB_ID = r"^job_[0-9a-f]{32}$"
 U64_MAX = 2**64 - 1
 
 
+Labels = Annotated[
+    dict[str, Any] | None,
+    Field(
+        description="What its rows and columns are called, in a form of the client's, such as `index` and `columns`. "
+        "They are kept with the job until it is erased, and are in its result. They are no part of what is computed, "
+        "nor of what an Idempotency-Key compares"
+    ),
+]
+
+
 class StoredInput(Body):
     """A job's input that was uploaded before, by its array id."""
 
@@ -23,6 +33,7 @@ class StoredInput(Body):
     array: Annotated[
         str, Field(description="Id that `PUT /v1/arrays` answered", json_schema_extra={"pattern": ARRAY_ID})
     ]
+    labels: Labels = None
 
 
 def _numbers(value: Any) -> Any:
@@ -38,6 +49,7 @@ class InlineInput(Body):
 
     data: Annotated[Any, BeforeValidator(_numbers), Field(description="Nested lists of numbers, all rows equally long")]
     dtype: DType = DEFAULT_DTYPE
+    labels: Labels = None
 
 
 def _width(value: Any) -> Any:
@@ -91,6 +103,12 @@ class Submission(Body):
         float | None,
         Field(ge=1, le=WEEK, allow_inf_nan=False, description="Seconds the result is kept once the job is done"),
     ] = None
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The labels that inputs of the submission came with, by the inputs' names. A dataset has its own."""
+        given = {name: each.labels for name, each in self.inputs.items() if not isinstance(each, DatasetInput)}
+        return {name: labels for name, labels in given.items() if labels is not None}
 
 
 class Bundle(Body):

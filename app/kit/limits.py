@@ -28,6 +28,7 @@ JSON_VALUES = 2  # values and lists for each number that inline inputs may hold:
 INPUTS = 32
 JSON_KEYS_OF_PLANS = 32_000  # about a dozen for each step
 INPUTS_OF_PLANS = 1024
+LABELS = 64 << 10  # bytes of JSON that the labels of all inputs of a job may have: Redis has them in its record
 PARAMS = 64
 PROBLEMS = 1000  # more are told by their number alone: pydantic would make an object for each
 

@@ -35,7 +35,7 @@ _CALLS = "from warpdesk.calls import NanPolicy, Numbers, Result, RunOptions, giv
 _RUN = '''
 
 class {name}(ABC):
-    """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
+    """A method for each operation: inputs are arrays, frames, lists or uploaded arrays, options those of `run`."""
 
     @abstractmethod
     {run}(self, operation: str, *, params: Mapping[str, Any] | None = None, **fields: Any) -> Result: ...

@@ -223,6 +223,7 @@ class JobQueue(QueueView):
             "work": 0.0,
             "size": 0,
             "forecast": None,
+            "labels": {},
         }
         stripped = record.request.model_copy(update=nothing).model_dump_json()
         inputs = json.dumps(record.request.stored_inputs)

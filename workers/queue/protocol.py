@@ -130,6 +130,9 @@ class JobRequest(Message):
     result_ttl: float  # seconds
     charge: ChargeRef | None = None  # of a release that a budget pays for
     request_id: str | None = None  # of the HTTP request that made it
+    # Of inputs, by the names that the request gave them: for its owner alone. No worker reads them; the release before
+    # does not know them, and drops them where it writes a request anew.
+    labels: dict[str, dict[str, Any]] = Field(default={}, repr=False)
 
     @property
     def shard(self) -> int | None:

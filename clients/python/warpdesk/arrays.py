@@ -24,8 +24,8 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
 
     None within a list is a gap (NaN). Dates and times (datetime64 of any unit) become nanoseconds since 1970. Integers
     among floats are converted as exactly as integers alone.
-    Raises TypeError for a value with labels, whose orientation an array does not tell, and for a value that is not
-    numeric. Raises ValueError if none of `dtypes` holds the numbers exactly.
+    Raises TypeError for a value with labels, since frames are read by frames.py, and for a value that is not numeric.
+    Raises ValueError if none of `dtypes` holds the numbers exactly.
     """
     if isinstance(value, str | Path):
         kind = "string" if isinstance(value, str) else "path"
@@ -39,8 +39,9 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
         library, kind = type(labelled).__module__.partition(".")[0], type(labelled).__name__
         holds = "is" if labelled is value else "holds"
         raise TypeError(
-            f"{name} {holds} a {library} {kind}, whose labels and orientation are not read: send an array in which a "
-            "row is an asset and a column a time. A table of dates by assets is .to_numpy().T, one series .to_numpy()"
+            f"{name} {holds} a {library} {kind}, whose labels and orientation are not read: give one DataFrame or "
+            "Series of pandas or Polars, or an array in which a row is an asset and a column a time. A table of dates "
+            "by assets is .to_numpy().T, one series .to_numpy()"
         )
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask is not sent: fill it, with NaN for a gap")
@@ -54,13 +55,13 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
     for dtype in dtypes:
         with np.errstate(invalid="ignore"):
             changed = array.astype(dtype)
-            if _exact(array, changed):
+            if is_exact(array, changed):
                 return plain(changed)
     raise ValueError(f"{name} has the dtype {array.dtype} and numbers that {' and '.join(dtypes)} cannot hold exactly")
 
 
-# Attributes of a table, a series or another array with labels, of any library: pandas, Polars, PyArrow, xarray.
-_LABELLED = ("to_numpy", "__dataframe__", "dims")
+# Attributes of a table, a series or another array with labels, of any library: PyArrow, xarray, a LazyFrame of Polars.
+_LABELLED = ("to_numpy", "__dataframe__", "dims", "collect")
 
 
 def _has_labels(value: Any) -> bool:
@@ -100,7 +101,7 @@ def _is_float(number: int) -> bool:
         return False
 
 
-def _exact(before: AnyArray, after: AnyArray) -> bool:
+def is_exact(before: AnyArray, after: AnyArray) -> bool:
     """Whether the client's array has the same numbers after a change of its dtype."""
     if before.dtype.kind == after.dtype.kind == "f":  # whoever has more digits than are taken rounds them
         return np.can_cast(before.dtype, after.dtype, "safe")

@@ -12,7 +12,6 @@ import httpx
 from numpy.typing import ArrayLike
 from pydantic import PrivateAttr
 
-from warpdesk.arrays import AnyArray
 from warpdesk.async_operations import AsyncOperations
 from warpdesk.calls import (
     AnyJob,
@@ -28,12 +27,14 @@ from warpdesk.calls import (
     RoundResult,
     Shards,
     all_succeeded,
+    labels_with,
     require_known,
 )
 from warpdesk.errors import JobFailed, JobTimeout, WarpdeskError
 from warpdesk.event_reader import Reading
 from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline_of, json_of
 from warpdesk.files import AsyncResultFile, FileBody, FileReference
+from warpdesk.frames import JobLabels
 from warpdesk.models import (
     Accountant,
     ArrayDescription,
@@ -54,6 +55,7 @@ class AsyncJob(JobDescription):
     """The client's `Job` for asyncio: the same methods, awaited."""
 
     _client: "AsyncClient" = PrivateAttr()
+    _labels: JobLabels | None = PrivateAttr(None)
 
     async def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "AsyncJob":
         """Wait until the service says that the job has ended, in success or not, and return it; JobTimeout after
@@ -159,7 +161,8 @@ class AsyncClient(AsyncOperations):
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
-        return self._own(await self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
+        steps = self._exchange.submit(operation, options, params, fields, idempotency_key, keep_labels=True)
+        return self._own(await self._send(steps))
 
     @overload
     async def run_many(
@@ -321,13 +324,14 @@ class AsyncClient(AsyncOperations):
     async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> ArrayDescription:
         """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.
 
+        A frame is uploaded with its rows along the last axis; jobs that are given what this returns have its labels.
         `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
         the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
         """
         return await self._send(self._exchange.upload(array, columns))
 
-    async def download(self, array: ArrayDescription | str) -> AnyArray:
-        """Download a stored array from the service as NumPy."""
+    async def download(self, array: ArrayDescription | str) -> Any:
+        """Download a stored array from the service as NumPy, or as the frame that `upload` was given for it."""
         return await self._send(self._exchange.download(array))
 
     async def operations(self) -> dict[str, OperationDescription]:
@@ -390,6 +394,7 @@ class AsyncClient(AsyncOperations):
     def _own(self, job: JobDescription) -> AsyncJob:
         own = AsyncJob.model_construct(**dict(job))
         own._client = self
+        own._labels = labels_with(job)
         return own
 
     async def _fetch(self, file: FileReference, body: FileBody) -> None:

@@ -152,7 +152,7 @@ from warpdesk.operations import (
 
 
 class AsyncOperations(ABC):
-    """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
+    """A method for each operation: inputs are arrays, frames, lists or uploaded arrays, options those of `run`."""
 
     @abstractmethod
     async def run(self, operation: str, *, params: Mapping[str, Any] | None = None, **fields: Any) -> Result: ...

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Required, TypedDict, TypeVar, get_args
 
 from numpy.typing import ArrayLike
+from pydantic import PrivateAttr
 
 from warpdesk import ta
 from warpdesk.arrays import AnyArray
 from warpdesk.errors import JobFailed
-from warpdesk.models import ArrayDescription, BackendWish, JobDescription, JobEvent, Priority, Provenance
+from warpdesk.frames import FrameLabels, JobLabels
+from warpdesk.models import ArrayDescription, BackendWish, Job, JobDescription, JobEvent, Priority, Provenance
 from warpdesk.secagg.quantisation import Quantisation
 
 AnyJob = JobDescription | str  # a job, or its id
@@ -17,8 +19,31 @@ Progress = Callable[[JobEvent], object]  # is called with each event of a job, i
 Shards = int | Literal["auto"]  # parts in which several workers compute a job
 ManyProgress = Callable[[int, int], object]  # is called with how many jobs of how many have ended
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
-Numbers = ArrayLike | ArrayDescription  # an input: numbers, or an array that was uploaded
+Numbers = ArrayLike | ArrayDescription  # an input: numbers, also in a frame, or an array that was uploaded
 NanPolicy = Literal["window", "skip", "ffill", "error"]
+
+
+class LabelledArray(ArrayDescription):
+    """A frame or series that the client uploaded, a frame with its rows along the last axis."""
+
+    _labels: FrameLabels = PrivateAttr()
+
+    @classmethod
+    def of(cls, array: ArrayDescription, labels: FrameLabels) -> "LabelledArray":
+        made = cls.model_construct(**dict(array))
+        made._labels = labels
+        return made
+
+
+class LabelledJob(Job):
+    """A job that the client submitted, with the labels of its inputs if these were frames."""
+
+    _labels: JobLabels | None = PrivateAttr(None)
+
+
+def labels_with(value: Any) -> Any:
+    """The labels that the client has beside a job or an array; None beside an id, or where there were none."""
+    return getattr(value, "_labels", None)
 
 
 class RunOptions(TypedDict, total=False):
@@ -110,7 +135,8 @@ class AskedRound(TypedDict, total=False):
 @dataclass(frozen=True, eq=False)
 class Result(Mapping[str, Any]):
     """The result of one job, as the client returns it: its outputs, arrays as NumPy and the rest as plain Python; the
-    provenance; the job.
+    provenance; the job. Where inputs were frames, an array with an axis of theirs is a frame or series of the same
+    library.
 
     An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
     The outputs of an `expression` are found by the names that it gives them, beside `series`, `names` and `first`,

@@ -20,7 +20,6 @@ import httpx
 from numpy.typing import ArrayLike
 from pydantic import PrivateAttr
 
-from warpdesk.arrays import AnyArray
 from warpdesk.async_client import AsyncClient, AsyncJob
 from warpdesk.calls import (
     AnyJob,
@@ -36,6 +35,7 @@ from warpdesk.calls import (
     RoundResult,
     Shards,
     all_succeeded,
+    labels_with,
     require_known,
 )
 from warpdesk.errors import (
@@ -52,6 +52,7 @@ from warpdesk.errors import (
 from warpdesk.event_reader import Reading
 from warpdesk.exchange import BODY, PAUSE, Exchange, Steps, T, body_of, deadline_of, json_of
 from warpdesk.files import AsyncResultFile, FileBody, FileReference, ResultFile
+from warpdesk.frames import JobLabels
 from warpdesk.models import (
     Accountant,
     ArrayDescription,
@@ -102,6 +103,7 @@ class Job(JobDescription):
     result."""
 
     _client: "Client" = PrivateAttr()
+    _labels: JobLabels | None = PrivateAttr(None)
 
     def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "Job":
         """Wait until the service says that the job has ended, in success or not, and return it; JobTimeout after
@@ -218,7 +220,8 @@ class Client(Operations):
         if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s, shards)
-        return self._own(self._send(self._exchange.submit(operation, options, params, fields, idempotency_key)))
+        steps = self._exchange.submit(operation, options, params, fields, idempotency_key, keep_labels=True)
+        return self._own(self._send(steps))
 
     @overload
     def run_many(
@@ -377,13 +380,14 @@ class Client(Operations):
     def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> ArrayDescription:
         """Upload an array to the service, or the content of an .npy or .csv file, for jobs to use by its id.
 
+        A frame is uploaded with its rows along the last axis; jobs that are given what this returns have its labels.
         `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
         the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
         """
         return self._send(self._exchange.upload(array, columns))
 
-    def download(self, array: ArrayDescription | str) -> AnyArray:
-        """Download a stored array from the service as NumPy."""
+    def download(self, array: ArrayDescription | str) -> Any:
+        """Download a stored array from the service as NumPy, or as the frame that `upload` was given for it."""
         return self._send(self._exchange.download(array))
 
     def operations(self) -> dict[str, OperationDescription]:
@@ -444,6 +448,7 @@ class Client(Operations):
     def _own(self, job: JobDescription) -> Job:
         own = Job.model_construct(**dict(job))
         own._client = self
+        own._labels = labels_with(job)
         return own
 
     def _fetch(self, file: FileReference, body: FileBody) -> None:

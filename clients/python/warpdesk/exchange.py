@@ -20,9 +20,23 @@ import httpx
 import numpy as np
 from numpy.typing import ArrayLike
 
+from warpdesk import frames, kept_labels
 from warpdesk.arrays import INLINE, AnyArray, as_array, as_json, as_param, fits_json, from_base64, from_npy
 from warpdesk.bodies import CSV, NPY, ChunkedBody, array_body, file_body
-from warpdesk.calls import AnyJob, AskedRound, Call, ManyProgress, Options, Place, Result, Round, RoundResult
+from warpdesk.calls import (
+    AnyJob,
+    AskedRound,
+    Call,
+    LabelledArray,
+    LabelledJob,
+    ManyProgress,
+    Options,
+    Place,
+    Result,
+    Round,
+    RoundResult,
+    labels_with,
+)
 from warpdesk.errors import (
     REFUSED,
     JobFailed,
@@ -34,6 +48,7 @@ from warpdesk.errors import (
     checked,
 )
 from warpdesk.files import FileBody, FileReference
+from warpdesk.frames import FrameLabels, JobLabels
 from warpdesk.models import (
     DTYPES,
     ArrayDescription,
@@ -155,21 +170,27 @@ class Exchange:
         deadline: float | None = None,
         *,
         wait: bool = False,
-    ) -> Steps[Job]:
+        keep_labels: bool = False,
+    ) -> Steps[LabelledJob]:
+        """Submit a job. With `keep_labels` the service keeps those of frames beside it, if they are small."""
         fields = {**(params or {}), **fields}
-        body = yield from self._submission(operation, options, fields, deadline, _SentInputs())
+        body, labels = yield from self._submission(
+            operation, options, fields, deadline, _SentInputs(), keep_labels=keep_labels
+        )
         # One key for all tries of this call: a reply that is lost does not make a second job.
         content = {"json": body, "headers": _key(idempotency_key), "deadline": deadline, "wait": wait}
-        return (yield from self._read(Job, "POST", "/v1/jobs", **content))
+        job = yield from self._read(LabelledJob, "POST", "/v1/jobs", **content)
+        job._labels = labels
+        return job
 
     def submit_many(
         self, calls: Sequence[Call], idempotency_key: str | None, deadline: float | None = None
     ) -> Steps[Sequence[Job]]:
         if not calls:
             return []
-        body = yield from self._bundle(calls, deadline)
+        body, labels = yield from self._bundle(calls, deadline, keep_labels=True)
         content = {"json": body, "headers": _key(idempotency_key), "deadline": deadline}
-        return (yield from self._read(JobBundle, "POST", BUNDLE, **content)).jobs
+        return _labelled((yield from self._read(JobBundle, "POST", BUNDLE, **content)).jobs, labels)
 
     def run_many(
         self,
@@ -182,8 +203,9 @@ class Exchange:
         key until all jobs have ended: no job is asked for by itself."""
         if not calls:
             return []
+        body, labels = yield from self._bundle(calls, deadline)
         content: dict[str, Any] = {
-            "json": (yield from self._bundle(calls, deadline)),
+            "json": body,
             "headers": _key(idempotency_key),
             "prefer": "arrays=base64",
             "longest": LONGEST_WAIT if progress is None else LONGEST_SILENCE,
@@ -208,23 +230,29 @@ class Exchange:
                 jobs = (yield from self._read(JobBundle, "POST", BUNDLE, **given)).jobs
                 pause *= 2
         results: list[Result | JobFailed] = []
-        for place, job in enumerate(jobs):
+        for place, job in enumerate(_labelled(jobs, labels)):
             try:
                 results.append((yield from self.result(job, deadline)))
             except JobFailed as error:
                 results.append(JobFailed(error.code, error.detail, job, place))
         return results
 
-    def _bundle(self, calls: Sequence[Call], deadline: float | None) -> Steps[dict[str, Any]]:
-        """The body that submits several jobs. What several of them read is uploaded, once, and so is what the body has
-        no room for."""
+    def _bundle(
+        self, calls: Sequence[Call], deadline: float | None, *, keep_labels: bool = False
+    ) -> Steps[tuple[dict[str, Any], Sequence[JobLabels | None]]]:
+        """The body that submits several jobs, and the labels of each. What several of them read is uploaded, once, and
+        so is what the body has no room for."""
         first = yield from self._describe(calls[0].operation, deadline)
         sent = _SentInputs(calls, first.limits.inline_numbers if first is not None else INLINE)
         jobs: list[dict[str, Any]] = []
+        labels: list[JobLabels | None] = []
         for call in calls:
-            job = yield from self._submission(call.operation, call.options, call.fields, deadline, sent)
-            jobs.append(job)
-        return {"jobs": jobs}
+            made = yield from self._submission(
+                call.operation, call.options, call.fields, deadline, sent, keep_labels=keep_labels
+            )
+            jobs.append(made[0])
+            labels.append(made[1])
+        return {"jobs": jobs}, labels
 
     def _submission(
         self,
@@ -233,37 +261,64 @@ class Exchange:
         fields: Mapping[str, Any],
         deadline: float | None,
         sent: "_SentInputs",
-    ) -> Steps[dict[str, Any]]:
-        """The body that submits a job, once the inputs are uploaded that do not go with it."""
+        *,
+        keep_labels: bool,
+    ) -> Steps[tuple[dict[str, Any], JobLabels | None]]:
+        """The body that submits a job, once inputs are uploaded that do not go with it, and the labels of frames."""
         description = yield from self._describe(operation, deadline)
         expected = {entry.name: entry for entry in (description.inputs if description else ())}
         numbers = description.params.get("properties", {}) if description else {}  # of an input: one number for all
         named = description is not None and description.open_inputs  # by the request: what is no parameter is an input
-        inputs: dict[str, Any] = {}
+        arrays: dict[str, ArrayDescription | AnyArray] = {}
+        labels: dict[str, FrameLabels] = {}
         others: dict[str, Any] = {}
         for name, value in fields.items():
+            entry = expected.get(name)
             if isinstance(value, ArrayDescription):
-                inputs[name] = {"array": value.id}
+                arrays[name] = value
+                if entry is not None and isinstance(value, LabelledArray):
+                    labels[name] = frames.require_turned(name, value._labels, entry.axes)
+            elif (library := frames.library_of(value)) is not None and (entry is not None or named or not description):
+                if entry is not None:
+                    kind = entry.dtypes, entry.ranks, entry.axes
+                elif named:
+                    kind = [*DTYPES], [1, 2], [[*axes] for axes in frames.SERIES]
+                else:  # the service will say that the operation does not exist
+                    continue
+                array, labels[name] = frames.read_frame(name, value, library, *kind)
+                arrays[name] = as_array(name, array, tuple(kind[0]))
             elif not isinstance(value, np.ndarray) and (
-                (name in numbers if named else name not in expected) or (name in numbers and isinstance(value, Real))
+                (name in numbers if named else entry is None) or (name in numbers and isinstance(value, Real))
             ):
                 others[name] = as_param(name, value)
             else:
-                array = as_array(name, value, tuple(expected[name].dtypes) if name in expected else DTYPES)
-                if (before := sent.uploaded(value, array)) is not None:
-                    inputs[name] = {"array": before}
-                elif sent.go_inline(value, array):
-                    inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
-                else:
-                    stored = yield from self.upload(array, deadline=deadline)
-                    inputs[name] = {"array": sent.keep(value, array, stored.id)}
+                arrays[name] = as_array(name, value, tuple(entry.dtypes) if entry is not None else DTYPES)
+        axes = {name: entry.axes for name, entry in expected.items()}
+        ranks = {name: len(each.shape) for name, each in arrays.items() if name in axes}
+        joint = frames.labels_of({name: labels[name] for name in labels if name in axes}, axes, ranks)
+        inputs: dict[str, dict[str, Any]] = {}
+        for name, each in arrays.items():
+            if isinstance(each, ArrayDescription):
+                inputs[name] = {"array": each.id}
+            elif (before := sent.uploaded(fields[name], each)) is not None:
+                inputs[name] = {"array": before}
+            elif sent.go_inline(fields[name], each):
+                inputs[name] = {"data": as_json(each), "dtype": each.dtype.name}
+            else:
+                stored = yield from self.upload(each, deadline=deadline)
+                inputs[name] = {"array": sent.keep(fields[name], each, stored.id)}
+        if keep_labels and joint is not None and description is not None:
+            for name, text in kept_labels.written(joint, labels, description.limits.label_bytes).items():
+                inputs[name]["labels"] = text
         body = {"operation": operation, "params": others, "inputs": inputs, **vars(options)}
         if options.width == "auto":  # the release before does not know it
             del body["width"]
-        return {name: value for name, value in body.items() if value is not None}
+        return {name: value for name, value in body.items() if value is not None}, joint
 
-    def job(self, job: AnyJob, deadline: float | None = None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
-        return (yield from self._read(Job, "GET", f"/v1/jobs/{id_of(job)}", deadline=deadline, wait=wait, pause=pause))
+    def job(
+        self, job: AnyJob, deadline: float | None = None, *, wait: bool = False, pause: float = 0.0
+    ) -> Steps[LabelledJob]:
+        return (yield from self._job(job, "GET", deadline=deadline, wait=wait, pause=pause))
 
     def wait(self, job: AnyJob, deadline: float | None) -> Steps[JobDescription]:
         found = (yield from self.job(job, deadline, wait=True)) if isinstance(job, str) else job
@@ -304,6 +359,12 @@ class Exchange:
             elif kinds.get(name) == "file":
                 described = FileDescription.model_validate(outputs[name])
                 outputs[name] = self._file(f"/v1/jobs/{found.id}/result/{name}", described)
+        description = yield from self._describe(found.operation, None)
+        axes = {entry.name: entry.axes for entry in (description.inputs if description else ())}
+        if (labels := labels_with(job) or kept_labels.read(body.labels, axes)) is not None:
+            for output in description.outputs if description else ():
+                if isinstance(array := outputs.get(output.name), np.ndarray):
+                    outputs[output.name] = labels.labelled(output.name, array, output.axes, outputs.get("names", ()))
         return Result(outputs, body.provenance, found)
 
     def _kinds(self, job: JobDescription) -> Steps[dict[str, str]]:
@@ -321,14 +382,14 @@ class Exchange:
             kinds[name] = next(each.kind for each in (declared.outputs if declared else ()) if each.name == output)
         return kinds
 
-    def cancel(self, job: AnyJob) -> Steps[Job]:
-        return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/cancel"))
+    def cancel(self, job: AnyJob) -> Steps[LabelledJob]:
+        return (yield from self._job(job, "POST", "/cancel"))
 
-    def pause(self, job: AnyJob) -> Steps[Job]:
-        return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/pause"))
+    def pause(self, job: AnyJob) -> Steps[LabelledJob]:
+        return (yield from self._job(job, "POST", "/pause"))
 
-    def resume(self, job: AnyJob) -> Steps[Job]:
-        return (yield from self._read(Job, "POST", f"/v1/jobs/{id_of(job)}/resume"))
+    def resume(self, job: AnyJob) -> Steps[LabelledJob]:
+        return (yield from self._job(job, "POST", "/resume"))
 
     def steps(self, job: AnyJob, after: int) -> Steps[list[TaskStep]]:
         """Fetch all that a task has reported of the steps after that one, page by page."""
@@ -357,16 +418,21 @@ class Exchange:
     def upload(
         self, array: ArrayLike | Path, columns: Sequence[str] = (), deadline: float | None = None
     ) -> Steps[ArrayDescription]:
+        labels = None
+        if (library := frames.library_of(array)) is not None:
+            array, labels = frames.read_frame("the array", array, library, DTYPES, (1, 2), frames.SERIES)
         body = file_body(array) if isinstance(array, Path) else array_body(as_array("the array", array, DTYPES))
         query = f"?{_columns(columns)}" if columns else ""
         if query and body.media_type != CSV:
             raise ValueError("columns can be chosen from a .csv file only")
         content = {"stream": body, "headers": body.headers, "deadline": deadline}
-        return (yield from self._read(ArrayDescription, "PUT", f"/v1/arrays{query}", **content))
+        stored = yield from self._read(ArrayDescription, "PUT", f"/v1/arrays{query}", **content)
+        return stored if labels is None else LabelledArray.of(stored, labels)
 
-    def download(self, array: ArrayDescription | str) -> Steps[AnyArray]:
+    def download(self, array: ArrayDescription | str) -> Steps[Any]:
         response = yield from self.ask("GET", f"/v1/arrays/{id_of(array)}", headers={"Accept": NPY})
-        return _array_of(response)
+        numbers = _array_of(response)
+        return frames.restored(numbers, array._labels) if isinstance(array, LabelledArray) else numbers
 
     def fetch(self, file: FileReference, body: FileBody) -> Steps[None]:
         """Fetch a file of a result from the service. Where a connection breaks, the next goes on after it."""
@@ -468,6 +534,12 @@ class Exchange:
                     return checked(response)
                 pause = later
 
+    def _job(self, job: AnyJob, method: str, path: str = "", **content: Any) -> Steps[LabelledJob]:
+        """Ask the service about a job, or something of it, and return its state with the labels that it had."""
+        found = yield from self._read(LabelledJob, method, f"/v1/jobs/{id_of(job)}{path}", **content)
+        found._labels = labels_with(job)
+        return found
+
     def _read(self, reply: type[R], method: str, path: str, **content: Any) -> Steps[R]:
         response = yield from self.ask(method, path, **content)
         return reply.model_validate_json(response.content)
@@ -497,6 +569,16 @@ class Exchange:
 def json_of(response: httpx.Response) -> Any:
     """The JSON of a service's response; None where it has no body."""
     return response.json() if response.content else None
+
+
+def _labelled(jobs: Sequence[Job], labels: Sequence[JobLabels | None]) -> Sequence[LabelledJob]:
+    """Jobs with the labels of their inputs, in the same order."""
+    found = []
+    for job, each in zip(jobs, labels, strict=True):
+        labelled = LabelledJob.model_construct(**dict(job))
+        labelled._labels = each
+        found.append(labelled)
+    return found
 
 
 class _SentInputs:

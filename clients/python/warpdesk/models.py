@@ -183,6 +183,10 @@ class Result(Reply):
         ),
     ]
     provenance: Provenance
+    labels: Annotated[
+        dict[str, dict[str, Any]],
+        Field(description="Those that were sent with inputs, by input; an axis of an output has those of its name"),
+    ] = {}
 
 
 class InputReference(Reply):
@@ -412,6 +416,9 @@ class Limits(Reply):
     job_bytes: Annotated[int, Field(description="Bytes a job may need while it runs")]
     deadline_s: int
     result_ttl_s: int
+    label_bytes: Annotated[
+        int, Field(description="Bytes that all `labels` of a job may have as JSON; 0: the operation takes none")
+    ] = 0
 
 
 class TaskLimits(Reply):

@@ -1133,7 +1133,7 @@ class OptimizeResult(Result):
 
 
 class Operations(ABC):
-    """A method for each operation: inputs are arrays, lists of numbers or uploaded arrays, options those of `run`."""
+    """A method for each operation: inputs are arrays, frames, lists or uploaded arrays, options those of `run`."""
 
     @abstractmethod
     def run(self, operation: str, *, params: Mapping[str, Any] | None = None, **fields: Any) -> Result: ...
