@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.app.conftest import Live
+from tests.app.conftest import live
 from tests.conftest import Service, wait_until_ready
 from tests.waiting import wait_until
 from warpdesk import Client, JobEvent
@@ -185,11 +184,11 @@ def test_budgets_are_listed_shown_and_verified(ask: Ask, service: Service) -> No
 
 
 def test_a_service_that_wants_a_key_is_told_by_the_variable_to_set(
-    serve_api: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = create_key(tmp_path / "home", "a", ["read"])
     monkeypatch.delenv("WARPDESK_API_KEY", raising=False)
-    with serve_api() as api:
+    with live(tmp_path / "home", redis_url) as api:
         for command in (["jobs", "list"], ["submit", "draw", "-p", "count=3"]):
             assert main([*command, "--url", api.url]) == 1
             assert "set WARPDESK_API_KEY to a key" in capsys.readouterr().err
@@ -201,18 +200,22 @@ def test_a_service_that_wants_a_key_is_told_by_the_variable_to_set(
         assert capsys.readouterr().err == "There are no such jobs.\n"
 
 
-def test_the_client_follows_all_jobs_of_the_key(api: Live) -> None:
-    with Client(api.url) as client, ThreadPoolExecutor(1) as pool:
+def test_the_client_follows_all_jobs_of_the_key(redis_url: str, tmp_path: Path) -> None:
+    with (
+        live(tmp_path / "home", redis_url) as api,
+        Client(api.url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         followed = pool.submit(lambda: list(itertools.islice(client.follow(timeout=60), 4)))
         with connect(api.redis_url) as redis:
             wait_until(lambda: redis.exists(f"{FOLLOWED}local"))
         jobs = [api.submit(operation="draw", params={"count": count}) for count in (1, 2, 3)]
         api.http.post(f"/v1/jobs/{jobs[1]}/cancel")
         events = followed.result(60)
-    told = [(event.job, event.event, event.operation) for event in events if isinstance(event, JobEvent)]
-    assert told == [*((job, "queued", "draw") for job in jobs), (jobs[1], "canceled", "draw")]
-    with Client(api.url) as client, pytest.raises(TimeoutError, match="followed is over"):
-        list(client.follow(timeout=0.3))
+        told = [(event.job, event.event, event.operation) for event in events if isinstance(event, JobEvent)]
+        assert told == [*((job, "queued", "draw") for job in jobs), (jobs[1], "canceled", "draw")]
+        with pytest.raises(TimeoutError, match="followed is over"):
+            list(client.follow(timeout=0.3))
 
 
 def test_a_shell_gets_a_script_that_completes_every_command(capsys: pytest.CaptureFixture[str]) -> None:
