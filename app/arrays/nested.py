@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -57,6 +58,7 @@ def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
     raise refuse_at("invalid-request", _place(pointer, shape, place), sentence)
 
 
+@cache
 def _range(dtype: DType) -> tuple[int, int]:
     """The least and the greatest number that an inline array of a dtype may hold, as whole numbers, which compare
     exactly."""

@@ -160,6 +160,8 @@ class Placement:
         """All stages of a job's submission before Redis is needed."""
         self._check()
         if self._earlier is None:
+            with storage.refused():
+                self._services.store.require(self.envelope.owner, self.stored_bytes)
             self.store()
             self._charge()
 
@@ -254,10 +256,9 @@ class Placement:
         return self._served("attached") and operations.may_be_attached(self._services, self._checked)
 
     def store(self) -> None:
-        """The stage `stored`."""
+        """The stage `stored`, for which there is room (`stored_bytes`)."""
         services, owner, checked = self._services, self.envelope.owner, self._checked
         with storage.refused():
-            services.store.require(owner, self.stored_bytes)
             if self._apart:
                 self._attached = operations.attached(checked)
             else:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +21,7 @@ from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.arrays.npy_upload import NpyUpload
 from warpdesk_server.app.arrays.storage import ended
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.protocol import JobRequest
-from warpdesk_server.workers.queue.records import InputsGone, JobRecord
+from warpdesk_server.workers.queue.records import InputsGone, JobRecord, NewJob
 from warpdesk_server.workers.store.protocol import ArrayWriter
 from warpdesk_server.workers.store.spool import SpoolStore
 from warpdesk_server.workers.store.usage import Quota
@@ -272,12 +271,12 @@ def test_a_key_without_room_to_store_an_input_again_is_told_so(
     with serve_api() as api:
         store, jobs = api.app.state.services.store, api.app.state.services.queue.jobs
 
-        def gone(job: JobRequest, *_: object) -> None:  # as if the input was deleted after it was stored
+        def gone(new: Sequence[NewJob], *_: object) -> None:  # as if the input was deleted after it was stored
             full = store.stored("local")[0]
             monkeypatch.setattr(store._usage, "quota", Quota(full, full))
-            raise InputsGone(*job.inputs.values())
+            raise InputsGone(*new[0].request.inputs.values())
 
-        monkeypatch.setattr(jobs, "enqueue", gone)
+        monkeypatch.setattr(jobs, "enqueue_all", gone)
         assert status_and_code(api.http.post("/v1/jobs", json=SCALE)) == (429, "storage-quota")
         assert api.app.state.services.queue.usable
 

@@ -29,14 +29,14 @@ STEPS: dict[str, tuple[type[Any], str, str]] = {
     "after the finish": (JobQueue, "finish", "after"),
     "before the charge": (Charges, "reserve", "before"),
     "after the charge": (Charges, "reserve", "after"),
-    "after the queue": (JobQueue, "enqueue", "after"),
+    "after the queue": (JobQueue, "enqueue_all", "after"),
 }
 
 
 def main(step: str, mark: str) -> int:
     owner, name, when = STEPS[step]
     setattr(owner, name, _mortal(getattr(owner, name), when, Path(mark)))
-    if name in ("reserve", "enqueue"):
+    if name in ("reserve", "enqueue_all"):
         uvicorn.run(create_app(operations_offered=PAID), port=int(os.environ["PORT"]), log_level="warning")
         return 0
     return run()
