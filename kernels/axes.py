@@ -42,9 +42,9 @@ def _broadcast(one: Shape, other: Shape) -> Shape:
     return tuple(b if a == 1 else a for a, b in pairs)
 
 
-def shape_of(written: Sequence[str], known: Mapping[str, Shape]) -> Shape | None:
+def shape_of(written: Sequence[str], sizes: Mapping[str, Shape]) -> Shape | None:
     """The shape of an output: the last of its written axes that all have a length. None if one of each has none."""
-    lengths_of = {**known, "1": (1,)}
+    lengths_of = {**sizes, "1": (1,)}
     for axes in reversed([each.split() for each in written]):
         if all(name in lengths_of for name in axes):
             return tuple(length for name in axes for length in lengths_of[name])

@@ -359,13 +359,13 @@ class Operation(Computation):
         """
         given = ((expected.axes, inputs[expected.name]) for expected in self.inputs if expected.name in inputs)
         named = [(axes.fitting(written, info.ndim), info.shape) for written, info in given]
-        known = axes.lengths((names, shape) for names, shape in named if names)
+        lengths = axes.lengths((names, shape) for names, shape in named if names)
         decided = self.sizes(params, inputs)
-        known |= {name: (size,) if isinstance(size, int) else size for name, size in decided.items()}
+        lengths |= {name: (size,) if isinstance(size, int) else size for name, size in decided.items()}
         found: dict[str, ArrayInfo | None] = {}
         for output in self.outputs:
             if output.kind == "array":
-                shape = axes.shape_of(output.axes, known)
+                shape = axes.shape_of(output.axes, lengths)
                 found[output.name] = None if shape is None else _described(output, params, inputs, shape)
         return found
 

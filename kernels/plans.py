@@ -60,11 +60,11 @@ class PlanParams(Params):
     outputs: dict[_Name, PlanOutput] = Field(
         min_length=1, max_length=MOST_OUTPUTS, description="what is kept, by names that the result has"
     )
-    _judged: "list[Judged] | None" = PrivateAttr(None)
+    _planned: "list[PlannedStep] | None" = PrivateAttr(None)
 
 
 @dataclass(frozen=True)
-class Judged:
+class PlannedStep:
     """A step whose operation has accepted it, with what is known of it before it runs.
 
     `inputs` are its sources by the names that its operation's implementation has for them. `gone` are the arrays that
@@ -82,8 +82,8 @@ class Judged:
     @property
     def most(self) -> int:
         """The most bytes of its outputs. Where the data decide their shapes, what its cost has besides inputs."""
-        known = sum(info.nbytes for info in self.outputs.values() if info is not None)
-        return max(known, self.cost.bytes - self.given) if None in self.outputs.values() else known
+        sizes = sum(info.nbytes for info in self.outputs.values() if info is not None)
+        return max(sizes, self.cost.bytes - self.given) if None in self.outputs.values() else sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Plan(Computation):
             found.append(replace(declared, name=name, axes=()))
         return tuple(found)
 
-    def seeded(self, params: Mapping[str, Any], draw: Callable[[], int]) -> dict[str, Any]:
+    def with_seeds(self, params: Mapping[str, Any], draw: Callable[[], int]) -> dict[str, Any]:
         """Parameters as they were sent, with a seed for each step that draws simulation words and has none, so that
         each attempt has the same. What is no plan stays as it is."""
         steps = params.get("steps")
@@ -131,17 +131,17 @@ class Plan(Computation):
         pointers to the step that is wrong."""
         parsed = super().validate(params, {})
         assert isinstance(parsed, PlanParams)  # noqa: S101
-        parsed._judged = self._judge(parsed, inputs)
+        parsed._planned = self._plan_steps(parsed, inputs)
         return parsed
 
-    def judged(self, params: PlanParams, inputs: Mapping[str, ArrayInfo]) -> list[Judged]:
+    def planned_steps(self, params: PlanParams, inputs: Mapping[str, ArrayInfo]) -> list[PlannedStep]:
         """The steps of a plan that `validate` returned."""
-        return params._judged if params._judged is not None else self._judge(params, inputs)
+        return params._planned if params._planned is not None else self._plan_steps(params, inputs)
 
-    def _judge(self, params: PlanParams, inputs: Mapping[str, ArrayInfo]) -> list[Judged]:
-        known: dict[str, ArrayInfo | None] = dict(inputs)
+    def _plan_steps(self, params: PlanParams, inputs: Mapping[str, ArrayInfo]) -> list[PlannedStep]:
+        arrays: dict[str, ArrayInfo | None] = dict(inputs)
         values = set[str]()  # outputs that are no arrays
-        found: list[Judged] = []
+        found: list[PlannedStep] = []
         readers = Counter[str]()
         before: dict[tuple[Any, ...], tuple[Cost, dict[str, ArrayInfo | None]]] = {}
         written, seconds = 0, 0.0
@@ -151,7 +151,7 @@ class Plan(Computation):
             operation = self._operation(step, where)
             given = _given_names(operation, step, where)
             infos = {
-                name: _info(step.inputs[shown], known, values, f"{where}/inputs/{shown}")
+                name: _info(step.inputs[shown], arrays, values, f"{where}/inputs/{shown}")
                 for name, shown in given.items()
             }
             text = json.dumps(step.params, sort_keys=True)
@@ -177,16 +177,16 @@ class Plan(Computation):
                     f"the steps so far are about {seconds:,.0f} seconds of one core, and a plan has at most "
                     f"{MOST_SECONDS:,.0f}: make several plans of it",
                 )
-            known |= {f"{step.id}.{name}": info for name, info in outputs.items()}
+            arrays |= {f"{step.id}.{name}": info for name, info in outputs.items()}
             values |= {f"{step.id}.{output.name}" for output in operation.outputs if output.kind != "array"}
             sources = {name: step.inputs[shown] for name, shown in given.items()}
             readers.update(sources.values())
             size = sum(info.nbytes for info in infos.values())
-            found.append(Judged(step, operation, sources, outputs, cost, size))
+            found.append(PlannedStep(step, operation, sources, outputs, cost, size))
         for name in inputs:
             if not readers[name]:
                 raise refuse(f"/inputs/{name}", f"no step reads the input {name!r}; use it in a step or leave it out")
-        kept = _require_outputs(params, known, values)
+        kept = _require_outputs(params, arrays, values)
         return list(_with_last_readers(found, kept))
 
     def _operation(self, step: PlanStep, where: str) -> Operation:
@@ -236,13 +236,13 @@ def _given_names(operation: Operation, step: PlanStep, where: str) -> dict[str, 
         raise InvalidRequest(*(Problem(where + each.pointer, each.detail) for each in error.problems)) from None
 
 
-def _info(source: str, known: Mapping[str, ArrayInfo | None], values: set[str], where: str) -> ArrayInfo:
+def _info(source: str, arrays: Mapping[str, ArrayInfo | None], values: set[str], where: str) -> ArrayInfo:
     """What is known of a source. What an output may hold is judged by its numbers, when they are there."""
     if source in values:
         raise refuse(where, f"{source} is a JSON value, and an input is an array")
-    if source not in known:
-        raise refuse(where, _unknown(source, known))
-    info = known[source]
+    if source not in arrays:
+        raise refuse(where, _unknown(source, arrays))
+    info = arrays[source]
     if info is None:
         raise refuse(
             where,
@@ -252,9 +252,9 @@ def _info(source: str, known: Mapping[str, ArrayInfo | None], values: set[str], 
     return info if "." not in source else replace(info, has_nan=False, has_inf=False)
 
 
-def _unknown(source: str, known: Mapping[str, Any]) -> str:
-    named = ", ".join(list(known)[-8:]) or "none"
-    return f"there is no {source!r} before this step; the latest of {len(known)} sources are {named}"
+def _unknown(source: str, arrays: Mapping[str, Any]) -> str:
+    named = ", ".join(list(arrays)[-8:]) or "none"
+    return f"there is no {source!r} before this step; the latest of {len(arrays)} sources are {named}"
 
 
 def _moved(error: InvalidRequest, given: Mapping[str, str], where: str) -> InvalidRequest:
@@ -269,33 +269,33 @@ def _moved(error: InvalidRequest, given: Mapping[str, str], where: str) -> Inval
     return InvalidRequest(*found, count=error.count)
 
 
-def _require_outputs(params: PlanParams, known: Mapping[str, ArrayInfo | None], values: set[str]) -> set[str]:
+def _require_outputs(params: PlanParams, arrays: Mapping[str, ArrayInfo | None], values: set[str]) -> set[str]:
     """The sources that are outputs of a plan as they are. Refuse those that no step has."""
     for name, wanted in params.outputs.items():
         where = f"/params/outputs/{name}"
         if "." not in wanted.source:
             raise refuse(f"{where}/from", f'{wanted.source!r} is no output of a step: that is "step.output"')
-        if wanted.source not in known and wanted.source not in values:
-            outputs = {source: None for source in (*known, *values) if "." in source}
+        if wanted.source not in arrays and wanted.source not in values:
+            outputs = {source: None for source in (*arrays, *values) if "." in source}
             raise refuse(f"{where}/from", _unknown(wanted.source, outputs).replace(" before this step", ""))
         if wanted.last is not None and wanted.source in values:
             raise refuse(f"{where}/last", f"{wanted.source} is a JSON value, which has no axis")
     return {wanted.source for wanted in params.outputs.values() if wanted.last is None}
 
 
-def _with_last_readers(steps: Sequence[Judged], kept: set[str]) -> Iterator[Judged]:
+def _with_last_readers(steps: Sequence[PlannedStep], kept: set[str]) -> Iterator[PlannedStep]:
     """The steps, each with the arrays that are not needed after it: inputs that it is the last to read, and outputs
     that nobody reads."""
     last: dict[str, int] = {}
-    for at, judged in enumerate(steps):
-        last |= {f"{judged.step.id}.{output.name}": at for output in judged.operation.outputs}
-        last |= dict.fromkeys((source for source in judged.inputs.values() if "." in source), at)
+    for at, planned in enumerate(steps):
+        last |= {f"{planned.step.id}.{output.name}": at for output in planned.operation.outputs}
+        last |= dict.fromkeys((source for source in planned.inputs.values() if "." in source), at)
     gone: dict[int, list[str]] = {}
     for source, at in last.items():
         if source not in kept:
             gone.setdefault(at, []).append(source)
-    for at, judged in enumerate(steps):
-        yield replace(judged, gone=tuple(gone.get(at, ())))
+    for at, planned in enumerate(steps):
+        yield replace(planned, gone=tuple(gone.get(at, ())))
 
 
 def _cost_with(plan: Callable[[], Plan]) -> Callable[[Any, Mapping[str, ArrayInfo]], Cost]:
@@ -306,18 +306,18 @@ def _cost_with(plan: Callable[[], Plan]) -> Callable[[Any, Mapping[str, ArrayInf
         """
         given, live, most, seconds = sum(info.nbytes for info in inputs.values()), 0, 0, 0.0
         sizes, wanted = dict[str, int](), outputs_by_source(params)
-        for judged in plan().judged(params, inputs):
-            most = max(most, live + judged.cost.bytes - judged.given)
-            seconds += judged.cost.work * judged.cost.step
-            unknown = max(1, sum(info is None for info in judged.outputs.values()))
-            for name, info in judged.outputs.items():
-                source = f"{judged.step.id}.{name}"
-                sizes[source] = info.nbytes if info is not None else -(-judged.most // unknown)
+        for planned in plan().planned_steps(params, inputs):
+            most = max(most, live + planned.cost.bytes - planned.given)
+            seconds += planned.cost.work * planned.cost.step
+            unknown = max(1, sum(info is None for info in planned.outputs.values()))
+            for name, info in planned.outputs.items():
+                source = f"{planned.step.id}.{name}"
+                sizes[source] = info.nbytes if info is not None else -(-planned.most // unknown)
                 row = info.shape[-1] if info is not None and info.shape else 1
                 parts = (min(last, row) for _, last in wanted.get(source, ()) if last is not None)
                 live += sizes[source] + sum(sizes[source] * part // max(row, 1) for part in parts)
             most = max(most, live)
-            live -= sum(sizes.pop(source, 0) for source in judged.gone)
+            live -= sum(sizes.pop(source, 0) for source in planned.gone)
         return Cost(given + most, work=seconds / _STEP, step=_STEP)
 
     return cost

@@ -112,7 +112,7 @@ def check(services: Services, submission: schemas.Submission, sources: Sources) 
     """Check a job's submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
     operation = _find(services.operations, submission.operation)
     if isinstance(operation, Plan):
-        params = operation.seeded(submission.params, lambda: secrets.randbits(SEED_BITS))
+        params = operation.with_seeds(submission.params, lambda: secrets.randbits(SEED_BITS))
         submission = submission.model_copy(update={"params": params})
     _require_few_labels(operation, submission)
     seed = _seed(operation, submission.seed)

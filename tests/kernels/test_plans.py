@@ -34,15 +34,15 @@ def _first(of: dict[str, Any]) -> str:
     return str(PLAN.operations[of["operation"]].outputs[0].name)
 
 
-def judged(params: dict[str, Any], inputs: dict[str, ArrayInfo] = PRICES) -> list[plans.Judged]:
+def planned(params: dict[str, Any], inputs: dict[str, ArrayInfo] = PRICES) -> list[plans.PlannedStep]:
     parsed = PLAN.validate(params, inputs)
     assert isinstance(parsed, PlanParams)
-    return PLAN.judged(parsed, inputs)
+    return PLAN.planned_steps(parsed, inputs)
 
 
 def test_each_step_knows_what_it_reads_and_what_nobody_reads_after_it() -> None:
     bands = step("bands", "bollinger", {"close": "smooth.ema"}, params={"period": 20})
-    found = judged(plan(RSI, EMA, bands, upper={"from": "bands.upper"}, middle={"from": "bands.middle", "last": 2}))
+    found = planned(plan(RSI, EMA, bands, upper={"from": "bands.upper"}, middle={"from": "bands.middle", "last": 2}))
     assert [(dict(each.inputs), set(each.gone)) for each in found] == [
         ({"prices": "prices"}, set()),
         ({"prices": "rsi14.rsi"}, {"rsi14.rsi"}),
@@ -51,7 +51,7 @@ def test_each_step_knows_what_it_reads_and_what_nobody_reads_after_it() -> None:
 
 
 def test_its_cost_is_the_work_of_all_steps_and_the_largest_live_set() -> None:
-    one, two = judged(plan(RSI))[0].cost, judged(plan(RSI, EMA))[1].cost
+    one, two = planned(plan(RSI))[0].cost, planned(plan(RSI, EMA))[1].cost
     parsed = PLAN.validate(plan(RSI, EMA), PRICES)
     cost = PLAN.cost(parsed, PRICES)
     assert cost.work * cost.step == pytest.approx(one.work * one.step + two.work * two.step)
@@ -76,13 +76,13 @@ def test_seeds_are_drawn_for_the_steps_that_have_none() -> None:
         "volatility": 0.2,
         "maturity": 1.0,
     }
-    drawn = PLAN.seeded(
+    drawn = PLAN.with_seeds(
         plan(step("a", "monte_carlo", {}, params=option), step("b", "monte_carlo", {}, params=option, seed=3), RSI),
         iter([7, 8, 9]).__next__,
     )
     assert [each.get("seed") for each in drawn["steps"]] == [7, 3, None]
-    assert PLAN.seeded({"steps": "no list"}, int) == {"steps": "no list"}
-    assert PLAN.seeded({"steps": [3, {"operation": []}]}, int) == {"steps": [3, {"operation": []}]}
+    assert PLAN.with_seeds({"steps": "no list"}, int) == {"steps": "no list"}
+    assert PLAN.with_seeds({"steps": [3, {"operation": []}]}, int) == {"steps": [3, {"operation": []}]}
 
 
 def test_its_outputs_have_the_kinds_of_the_steps() -> None:
@@ -162,9 +162,9 @@ def test_a_plan_has_at_most_so_many_steps_characters_and_seconds(monkeypatch: py
     steps = [RSI | {"id": f"s{at}"} for at in range(plans.MOST_STEPS + 1)]
     with pytest.raises(InvalidRequest, match="at most 2000 items, got 2001"):
         PLAN.validate(plan(*steps), PRICES)
-    assert len(judged(plan(*steps[:-1]))) == plans.MOST_STEPS
+    assert len(planned(plan(*steps[:-1]))) == plans.MOST_STEPS
     monkeypatch.setattr(plans, "MOST_WRITTEN", 30)
-    assert len(judged(plan(*steps[:9]))) == 9  # equal parameters are checked once
+    assert len(planned(plan(*steps[:9]))) == 9  # equal parameters are checked once
     with pytest.raises(InvalidRequest, match=r"have 40 characters.*the most are 30"):
         PLAN.validate(
             plan(RSI, *(step(f"t{n}", "sma", {"close": "prices"}, params={"period": n}) for n in (3, 4))), PRICES

@@ -21,7 +21,7 @@ from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
 from warpdesk_server.kernels.operation import Backend, Computation, Operation
 from warpdesk_server.kernels.params import Params
-from warpdesk_server.kernels.plans import Judged, Plan, PlanParams, outputs_by_source
+from warpdesk_server.kernels.plans import Plan, PlannedStep, PlanParams, outputs_by_source
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
@@ -320,9 +320,9 @@ class _Batch:
         params = cast(PlanParams, item.params)
         arrays, wanted, kept = dict[str, Any](item.inputs), outputs_by_source(params), dict[str, Any]()
         steps, how = list[StepProvenance](), list[Provenance]()
-        judged = plan.judged(params, {name: _info(array) for name, array in item.inputs.items()})
-        whole, done = sum(each.cost.core_seconds for each in judged), 0.0
-        for at, each in enumerate(judged):
+        planned = plan.planned_steps(params, {name: _info(array) for name, array in item.inputs.items()})
+        whole, done = sum(each.cost.core_seconds for each in planned), 0.0
+        for at, each in enumerate(planned):
             end = done + each.cost.core_seconds / whole
             try:
                 with progress.stage(done, end):
@@ -358,11 +358,11 @@ class _Batch:
         self._write([item], plan, kept, lambda outputs: [outputs], item.inputs, _of_steps(how))
 
     def _step(
-        self, item: _Item, judged: Judged, at: int, arrays: Mapping[str, Any]
+        self, item: _Item, planned: PlannedStep, at: int, arrays: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Provenance]:
         """Compute a step of a plan in the child. Raises InvalidRequest where its inputs' numbers do not fit it."""
-        step, operation = judged.step, judged.operation
-        inputs = {name: arrays[source] for name, source in judged.inputs.items()}
+        step, operation = planned.step, planned.operation
+        inputs = {name: arrays[source] for name, source in planned.inputs.items()}
         params = operation.validate(step.params, {name: codec.described(array) for name, array in inputs.items()})
         request = item.request.model_copy(update={"operation": operation.name, "seed": step.seed})
         own = _Item(operation, request, item.attempt, params=params, inputs=inputs)

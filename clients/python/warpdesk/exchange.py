@@ -372,8 +372,8 @@ class Exchange:
         description = yield from self._describe(job.operation, None)
         if description is None or not description.open_inputs:
             return {output.name: output.kind for output in (description.outputs if description else ())}
-        known = job if isinstance(job, Job) and job.params is not None else (yield from self.job(job))
-        plan = known.params or {}
+        whole = job if isinstance(job, Job) and job.params is not None else (yield from self.job(job))
+        plan = whole.params or {}
         operations = {step["id"]: step["operation"] for step in plan.get("steps", ())}
         kinds: dict[str, str] = {}
         for name, wanted in plan.get("outputs", {}).items():

@@ -230,9 +230,9 @@ def test_progress_is_the_share_of_work_and_arrays_are_let_go_of(
     parts, held = list[float](), list[set[str]]()
     whole = execute._Batch._step
 
-    def watched(self: Any, item: Any, judged: Any, at: int, arrays: dict[str, Any]) -> Any:
+    def watched(self: Any, item: Any, planned: Any, at: int, arrays: dict[str, Any]) -> Any:
         held.append({name for name in arrays if "." in name})
-        return whole(self, item, judged, at, arrays)
+        return whole(self, item, planned, at, arrays)
 
     monkeypatch.setattr(execute._Batch, "_step", watched)
     params = _rsi(
