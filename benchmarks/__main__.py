@@ -20,6 +20,7 @@ NAMES = (
         "beside",
         "streams",
         "shards",
+        "plans",
         "primary",
         "regions",
         "checkpoints",
