@@ -88,6 +88,27 @@ def budget_of(http: httpx.Client, budget: str) -> dict[str, Any]:
     return found
 
 
+def test_a_release_of_a_dataset_names_its_version_and_is_refused_before_it_is_charged(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    desk.http.put("/v1/datasets/people", json={"columns": {"age": "float64"}, "assets": ["one"]})
+    rows = {"times": [0, 1, 2], "columns": {"age": [[12.5], [99.0], [3.25]]}}
+    assert desk.http.post("/v1/datasets/people/rows", json=rows).json()["version"] == 1
+    age = {"dataset": "people", "column": "age", "assets": "one"}
+
+    refused = submit(desk.http, {**release(budget), "inputs": {"values": age}}, "people-1")
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/inputs/values/as_of")
+    assert budget_of(desk.http, budget)["entries"] == 0
+
+    body = {**release(budget), "inputs": {"values": {**age, "as_of": 1}}}
+    first = submit(desk.http, body, "people-2")
+    rows["columns"]["age"][0] = [13.5]  # type: ignore[index]
+    desk.http.post("/v1/datasets/people/rows", json={**rows, "correct": True})
+    again = submit(desk.http, body, "people-2")
+    assert [answer.status_code for answer in (first, again)] == [202, 202]
+    assert first.json()["id"] == again.json()["id"]
+    assert budget_of(desk.http, budget)["entries"] == 1
+
+
 def test_ten_releases_of_a_tenth_fit_and_the_eleventh_is_refused_with_what_remains(desk: Live) -> None:
     budget = create(desk.http)["id"]
     for at in range(10):

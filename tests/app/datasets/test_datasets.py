@@ -192,6 +192,24 @@ def test_a_job_reads_a_dataset_by_asset_and_time_and_says_the_version_that_repea
     assert api.http.get(late.headers["location"]).json()["datasets"]["values"]["assets"] == ["B"]
 
 
+def test_a_large_part_is_read_into_a_file_of_the_store_and_a_larger_one_is_refused(
+    api: Live, us: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended(api, us, [1.5, None], [2.5, 20.0])
+    monkeypatch.setattr(limits, "READ_IN_MEMORY", 0)
+    assert scaled(api, submit(api, us)) == [[3.0, 5.0], [None, 40.0]]
+    assert not list((api.settings.store_directory / "uploads").iterdir())
+    at = np.arange(62_501)
+    column = api.http.put("/v1/arrays", content=npy(np.ones((62_501, 1))), headers=NPY).json()["id"]
+    small = api.http.put("/v1/arrays", content=npy(np.ones((62_501, 1), "float32")), headers=NPY).json()["id"]
+    stamps = api.http.put("/v1/arrays", content=npy(at), headers=NPY).json()["id"]
+    body = {"times": {"array": stamps}, "columns": {"close": {"array": column}, "volume": {"array": small}}}
+    assert api.http.post(f"{us}/rows", json={**body, "assets": ["A"], "correct": True}).json()["added"] == 62_501
+    large = submit(api, us)
+    assert problem(large) == (422, "invalid-request", "/inputs/values")
+    assert "close of 2 assets at 62503 times is 1000048 bytes; the limit is 1000000" in large.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "pointer", "sentence"),
     [
