@@ -9,6 +9,7 @@ from pydantic import PrivateAttr
 
 from warpdesk import ta
 from warpdesk.arrays import AnyArray
+from warpdesk.datasets import Dataset
 from warpdesk.errors import JobFailed
 from warpdesk.frames import FrameLabels, JobLabels
 from warpdesk.models import ArrayDescription, BackendWish, Job, JobDescription, JobEvent, Priority, Provenance
@@ -19,7 +20,8 @@ Progress = Callable[[JobEvent], object]  # is called with each event of a job, i
 Shards = int | Literal["auto"]  # parts in which several workers compute a job
 ManyProgress = Callable[[int, int], object]  # is called with how many jobs of how many have ended
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
-Numbers = ArrayLike | ArrayDescription  # an input: numbers, also in a frame, or an array that was uploaded
+# An input: numbers, also in a frame, an array that was uploaded, or a part of a dataset.
+Numbers = ArrayLike | ArrayDescription | Dataset
 NanPolicy = Literal["window", "skip", "ffill", "error"]
 
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Unpack, overload
 
 import httpx
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pydantic import PrivateAttr
 
 from warpdesk.async_client import AsyncClient, AsyncJob
@@ -38,6 +38,7 @@ from warpdesk.calls import (
     labels_with,
     require_known,
 )
+from warpdesk.datasets import Dataset, DatasetRows, Time
 from warpdesk.errors import (
     Busy,
     JobFailed,
@@ -58,6 +59,8 @@ from warpdesk.models import (
     ArrayDescription,
     BackendWish,
     Budget,
+    DatasetDescription,
+    DatasetSummary,
     Gap,
     JobDescription,
     JobEvent,
@@ -65,6 +68,7 @@ from warpdesk.models import (
     NewBudget,
     OperationDescription,
     Priority,
+    RowsAppended,
     TaskStep,
 )
 from warpdesk.operations import Operations
@@ -79,6 +83,8 @@ __all__ = [
     "Busy",
     "Call",
     "Client",
+    "Dataset",
+    "DatasetRows",
     "Job",
     "JobEvent",
     "JobFailed",
@@ -389,6 +395,60 @@ class Client(Operations):
     def download(self, array: ArrayDescription | str) -> Any:
         """Download a stored array from the service as NumPy, or as the frame that `upload` was given for it."""
         return self._send(self._exchange.download(array))
+
+    def create_dataset(
+        self, name: str, *, columns: Mapping[str, str], assets: Sequence[str] = ()
+    ) -> DatasetDescription:
+        """Make a dataset at the service: columns with their dtypes ("float64", "float32"), and the first assets.
+
+        One that is there with the same columns and assets is returned as it is. Raises WarpdeskError if it is there
+        with others.
+        """
+        return self._send(self._exchange.create_dataset(name, columns, assets))
+
+    def append_rows(
+        self,
+        name: str,
+        times: Sequence[Time] | NDArray[Any] | Time,
+        columns: Mapping[str, ArrayLike],
+        *,
+        assets: Sequence[str] | None = None,
+        correct: bool = False,
+    ) -> RowsAppended:
+        """Append rows to a dataset of the service: growing times, and an array (time, asset) of every column; (asset,)
+        for one time.
+
+        `assets` names those of the arrays; without it they are all of the dataset, in its order. A new name is added.
+        All rows are there afterwards, or none. Sent again they change nothing. Other numbers at a time that is there,
+        and a row before the last one, raise RequestRefused without `correct`.
+        """
+        return self._send(self._exchange.append_rows(name, times, columns, assets, correct=correct))
+
+    def read_rows(
+        self,
+        name: str,
+        column: str,
+        start: Time | None = None,
+        stop: Time | None = None,
+        *,
+        assets: Sequence[str] | None = None,
+        as_of: int | None = None,
+    ) -> DatasetRows:
+        """Read the rows of a dataset's column from the service, from `start` on and before `stop`, as numbers
+        (time, asset). `as_of` is a version, the latest if it is None."""
+        return self._send(self._exchange.read_rows(Dataset(name, column, start, stop, assets, as_of)))
+
+    def datasets(self) -> Sequence[DatasetSummary]:
+        """Fetch the list of the API key's datasets from the service, by name."""
+        return self._send(self._exchange.datasets())
+
+    def dataset(self, name: str) -> DatasetDescription:
+        """Fetch the description of a dataset from the service: columns, assets, first and last time, version, bytes."""
+        return self._send(self._exchange.dataset(name))
+
+    def delete_dataset(self, name: str) -> None:
+        """Ask the service to delete a dataset with all versions. Jobs that read it go on."""
+        self._send(self._exchange.delete_dataset(name))
 
     def operations(self) -> dict[str, OperationDescription]:
         """Fetch the list of operations that the service can compute."""

@@ -14,6 +14,7 @@ from math import floor
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -37,6 +38,7 @@ from warpdesk.calls import (
     RoundResult,
     labels_with,
 )
+from warpdesk.datasets import Dataset, DatasetRows, as_time, as_times
 from warpdesk.errors import (
     REFUSED,
     JobFailed,
@@ -53,6 +55,10 @@ from warpdesk.models import (
     DTYPES,
     ArrayDescription,
     Budget,
+    DatasetDescription,
+    DatasetPage,
+    DatasetSummary,
+    DType,
     FileDescription,
     Job,
     JobBundle,
@@ -63,6 +69,7 @@ from warpdesk.models import (
     OperationList,
     Provenance,
     Reply,
+    RowsAppended,
     State,
     TaskProgress,
     TaskStep,
@@ -88,6 +95,8 @@ FIRST_RETRY = 0.1  # seconds; doubles each time
 LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 TRY_LATER = (429, 503)
 REST = 206  # the status of a response that has the rest of a file
+
+FLOATS: tuple[DType, ...] = ("float64", "float32")  # of a dataset's columns
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Reply)
@@ -270,6 +279,7 @@ class Exchange:
         numbers = description.params.get("properties", {}) if description else {}  # of an input: one number for all
         named = description is not None and description.open_inputs  # by the request: what is no parameter is an input
         arrays: dict[str, ArrayDescription | AnyArray] = {}
+        parts: dict[str, dict[str, Any]] = {}  # of datasets
         labels: dict[str, FrameLabels] = {}
         others: dict[str, Any] = {}
         for name, value in fields.items():
@@ -287,6 +297,11 @@ class Exchange:
                     continue
                 array, labels[name] = frames.read_frame(name, value, library, *kind)
                 arrays[name] = as_array(name, array, tuple(kind[0]))
+            elif isinstance(value, Dataset):
+                parts[name] = value.as_input()
+            # As `job.datasets` has it.
+            elif (named or name in expected) and isinstance(value, Mapping) and "dataset" in value:
+                parts[name] = dict(value)
             elif not isinstance(value, np.ndarray) and (
                 (name in numbers if named else entry is None) or (name in numbers and isinstance(value, Real))
             ):
@@ -296,7 +311,7 @@ class Exchange:
         axes = {name: entry.axes for name, entry in expected.items()}
         ranks = {name: len(each.shape) for name, each in arrays.items() if name in axes}
         joint = frames.labels_of({name: labels[name] for name in labels if name in axes}, axes, ranks)
-        inputs: dict[str, dict[str, Any]] = {}
+        inputs = parts
         for name, each in arrays.items():
             if isinstance(each, ArrayDescription):
                 inputs[name] = {"array": each.id}
@@ -439,6 +454,62 @@ class Exchange:
         headers = {"Accept": file.media_type, "Accept-Encoding": "identity"}
         yield from self.ask("GET", file.path, headers=headers, into=body)
         body.require(file.described)
+
+    def create_dataset(self, name: str, columns: Mapping[str, str], assets: Sequence[str]) -> Steps[DatasetDescription]:
+        body = {"columns": dict(columns), "assets": list(assets)}
+        return (yield from self._read(DatasetDescription, "PUT", _path(name), json=body))
+
+    def append_rows(
+        self, name: str, times: Any, columns: Mapping[str, ArrayLike], assets: Sequence[str] | None, *, correct: bool
+    ) -> Steps[RowsAppended]:
+        """Append rows in one request; what is large is uploaded before it."""
+        at = as_times(times)
+        blocks = {column: as_array(column, given, FLOATS) for column, given in columns.items()}
+        if len(at) == 1:
+            blocks = {column: block[np.newaxis] if block.ndim == 1 else block for column, block in blocks.items()}
+        body: dict[str, Any] = {"times": at, "columns": {}, "correct": correct}
+        if assets is not None:
+            body["assets"] = list(assets)
+        large = {column for column, block in blocks.items() if not fits_json(block)}
+        if len(at) > INLINE:
+            stamps = np.array([_stamp(time) for time in at], np.int64)
+            body["times"] = {"array": (yield from self.upload(stamps)).id}
+        dtypes = (yield from self.dataset(name)).columns if large else {}
+        for column, block in blocks.items():
+            if column in large:
+                kept = _rounded(column, block, dtypes.get(column, block.dtype.name))
+                body["columns"][column] = {"array": (yield from self.upload(kept)).id}
+            else:
+                body["columns"][column] = as_json(block)
+        return (yield from self._read(RowsAppended, "POST", f"{_path(name)}/rows", json=body))
+
+    def read_rows(self, dataset: Dataset) -> Steps[DatasetRows]:
+        described = yield from self.dataset(dataset.name)
+        version = described.version if dataset.as_of is None else dataset.as_of
+        query: dict[str, Any] = {"as_of": version}
+        for name, at in (("from", dataset.start), ("to", dataset.stop)):
+            if at is not None:
+                query[name] = as_time(at)
+        numbers = yield from self._rows(dataset, {**query, "column": dataset.column})
+        times = yield from self._rows(dataset, {**query, "column": "time"})
+        named = [dataset.assets] if isinstance(dataset.assets, str) else dataset.assets
+        assets = described.assets[: numbers.shape[-1]] if named is None else list(named)
+        return DatasetRows(times.view("datetime64[ns]"), assets, numbers, version)
+
+    def _rows(self, dataset: Dataset, query: Mapping[str, Any]) -> Steps[AnyArray]:
+        named = [dataset.assets] if isinstance(dataset.assets, str) else dataset.assets
+        params = httpx.QueryParams({**query, **({} if named is None else {"assets": list(named)})})
+        response = yield from self.ask("GET", f"{_path(dataset.name)}/rows?{params}", headers={"Accept": NPY})
+        return _array_of(response)
+
+    def datasets(self) -> Steps[list[DatasetSummary]]:
+        return (yield from self._read(DatasetPage, "GET", "/v1/datasets")).datasets
+
+    def dataset(self, name: str) -> Steps[DatasetDescription]:
+        return (yield from self._read(DatasetDescription, "GET", _path(name)))
+
+    def delete_dataset(self, name: str) -> Steps[None]:
+        yield from self.ask("DELETE", _path(name))
 
     def operations(self, deadline: float | None = None) -> Steps[dict[str, OperationDescription]]:
         found = yield from self._read(OperationList, "GET", "/v1/operations", deadline=deadline)
@@ -632,6 +703,27 @@ def _address(url: str) -> str:
 def id_of(named: AnyJob | ArrayDescription | Budget | Round) -> str:
     """The id of a job, array, budget or round, which the client's caller gave as itself or by its id."""
     return named if isinstance(named, str) else named.id
+
+
+def _path(dataset: str) -> str:
+    """The path of a dataset at the service."""
+    return f"/v1/datasets/{quote(dataset, safe='')}"
+
+
+def _rounded(column: str, block: AnyArray, dtype: str) -> AnyArray:
+    """The numbers of a column in its dtype, as the service rounds those in JSON. Raises ValueError beyond its range."""
+    with np.errstate(over="ignore"):
+        rounded = block.astype(dtype)
+    if (np.isinf(rounded) & ~np.isinf(block)).any():
+        raise ValueError(f"{column} has numbers that are outside {dtype}")
+    return rounded
+
+
+def _stamp(time: str | int) -> int:
+    """A time as nanoseconds, for many rows, whose times are uploaded. Raises ValueError for text."""
+    if isinstance(time, str):
+        raise ValueError(f"more than {INLINE} rows need times as datetime64, datetime or nanoseconds, got {time!r}")
+    return time
 
 
 def _columns(names: Sequence[str]) -> httpx.QueryParams:
