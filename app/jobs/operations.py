@@ -4,6 +4,7 @@ import hashlib
 import json
 import secrets
 import sys
+import time
 from binascii import b2a_base64
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from warpdesk_server.app.arrays.ndarray import Numbers
 from warpdesk_server.app.arrays.nested import from_nested
 from warpdesk_server.app.datasets import slices, times
 from warpdesk_server.app.datasets.schemas import DatasetInput
+from warpdesk_server.app.datasets.slices import Slice
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit import errors, limits
@@ -41,6 +43,10 @@ router = APIRouter(tags=["operations"])
 
 # Seeds the service chooses fit the integers every JSON reader holds exactly (RFC 8259 section 6).
 SEED_BITS = 53
+
+# A smaller array is written again rather than looked for: its bytes are compared as it is published.
+_WRITTEN_AGAIN = 256 << 10
+_LATELY = 60.0  # seconds since an input was stored, within which another job takes it as it is
 
 
 @dataclass(frozen=True)
@@ -98,14 +104,32 @@ def submission(body: object) -> schemas.Submission:
 
 
 class Sources:
-    """Where the inputs of one request's jobs come from: the owner's stored arrays, each looked up once, and the room
-    that inline numbers still have."""
+    """Where the inputs of one request's jobs come from: the owner's stored arrays and datasets, each looked up once,
+    and the room that inline numbers still have."""
 
     def __init__(self, services: Services, owner: str) -> None:
-        self.owner = owner
+        self._services, self._owner = services, owner
         self.find = cache(partial(services.store.find, owner))
         self.room = services.settings.max_inline_numbers
-        self.bytes_left = services.settings.max_array  # of what is read from datasets
+        self._bytes_left = services.settings.max_array  # of what is read from datasets
+        self._parts: dict[str, Slice] = {}  # by the inputs that name them
+        self._versions: dict[str, int] = {}  # of datasets that were read without a version
+
+    def part(self, wanted: DatasetInput, pointer: str) -> Slice:
+        """A part of a dataset. All inputs of a request that name no version read the same one, whatever is appended
+        meanwhile."""
+        if wanted.as_of is None:
+            wanted = wanted.model_copy(update={"as_of": self._versions.get(wanted.dataset)})
+        key = wanted.model_dump_json()
+        if key not in self._parts:
+            services = self._services
+            part = slices.as_input(services.datasets, services.store, self._owner, wanted, self._bytes_left, pointer)
+            self._bytes_left -= part.numbers.nbytes
+            for version in (wanted.as_of, part.version):
+                self._parts[wanted.model_copy(update={"as_of": version}).model_dump_json()] = part
+            if wanted.as_of is None:
+                self._versions[wanted.dataset] = part.version
+        return self._parts[key]
 
 
 def check(services: Services, submission: schemas.Submission, sources: Sources) -> Checked:
@@ -119,7 +143,7 @@ def check(services: Services, submission: schemas.Submission, sources: Sources) 
     given: dict[str, str] = {}
     try:
         given = operation.given_names(submission.inputs)
-        inline, stored, infos, reads = _inputs(services, submission, given, sources)
+        inline, stored, infos, reads = _inputs(submission, given, sources)
         _require_a_shape(operation, inline, given)
         parsed = operation.validate(submission.params, infos)
     except InvalidRequest as error:
@@ -238,7 +262,8 @@ def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, S
     A secret input is erased when its job is done, so two jobs never share one, even with the same content.
     """
     return {
-        name: ndarray.store(
+        name: _stored_lately(services, owner, checked, name)
+        or ndarray.store(
             services.store,
             owner,
             numbers,
@@ -248,6 +273,20 @@ def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, S
         )
         for name, numbers in checked.inline.items()
     }
+
+
+def _stored_lately(services: Services, owner: str, checked: Checked, name: str) -> StoredArray | None:
+    """The stored array of a large input's content, if another job was submitted with it a moment ago; None else.
+
+    Jobs that read one part of a dataset write it once a minute.
+    """
+    info = checked.infos[name]
+    if info.nbytes < _WRITTEN_AGAIN or checked.is_secret(name):
+        return None
+    array_id = services.store.digest(owner, info.dtype, info.shape, ndarray.as_bytes(checked.inline[name]))
+    found = services.store.find(owner, array_id)
+    is_young = found is not None and found.expires_at > time.time() + services.settings.inline_ttl - _LATELY
+    return found if is_young else None
 
 
 def may_be_attached(services: Services, checked: Checked) -> bool:
@@ -305,7 +344,7 @@ def _seed(operation: Computation, given: int | None) -> int | None:
 
 
 def _inputs(
-    services: Services, submission: schemas.Submission, given: Mapping[str, str], sources: Sources
+    submission: schemas.Submission, given: Mapping[str, str], sources: Sources
 ) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo], dict[str, dict[str, Any]]]:
     """The inputs of a job's submission by name: inline arrays, ids of stored arrays, the descriptions of both, and
     what was read from datasets, which is inline from here on."""
@@ -325,11 +364,8 @@ def _inputs(
             continue
         try:
             if isinstance(value, DatasetInput):
-                part = slices.as_input(
-                    services.datasets, services.store, sources.owner, value, sources.bytes_left, pointer
-                )
+                part = sources.part(value, pointer)
                 numbers, reads[shown] = part.numbers, _source(value, part.version)
-                sources.bytes_left -= numbers.nbytes
             else:
                 numbers = from_nested(value.data, value.dtype, f"{pointer}/data", sources.room)
                 sources.room -= numbers.size

@@ -16,6 +16,7 @@ from tests.app.conftest import SCALE, Live
 from warpdesk_server.app.access.keys import Scope, create_key
 from warpdesk_server.app.datasets import times
 from warpdesk_server.app.datasets.schemas import DatasetInput
+from warpdesk_server.app.jobs.operations import Sources
 from warpdesk_server.app.kit import limits
 
 MONDAY, TUESDAY, WEDNESDAY = (f"2026-11-{day}T21:00:00Z" for day in (23, 24, 25))
@@ -192,6 +193,20 @@ def test_a_job_reads_a_dataset_by_asset_and_time_and_says_the_version_that_repea
     assert api.http.get(late.headers["location"]).json()["datasets"]["values"]["assets"] == ["B"]
 
 
+def test_inputs_of_one_request_read_the_same_version_whatever_is_appended_meanwhile(api: Live, us: str) -> None:
+    appended(api, us, [1.5, None], [2.5, 20.0])
+    close, volume = (DatasetInput(dataset=name(us), column=column) for column in COLUMNS)
+    sources = Sources(api.app.state.services, "local")
+    first = sources.part(close, "")
+    appended(api, us, [3.0, 21.0], at=[WEDNESDAY])
+    assert (first.version, sources.part(volume, "").version, sources.part(close, "")) == (1, 1, first)
+    assert sources.part(close.model_copy(update={"as_of": 1}), "") is first
+    assert Sources(api.app.state.services, "local").part(close, "").version == 2
+    both = [{**SCALE, "inputs": {"values": {"dataset": name(us), "column": each}}} for each in COLUMNS]
+    batch = api.http.post("/v1/jobs/batch", json={"jobs": both}).json()["jobs"]
+    assert [job["datasets"]["values"]["as_of"] for job in batch] == [2, 2]
+
+
 def test_a_large_part_is_read_into_a_file_of_the_store_and_a_larger_one_is_refused(
     api: Live, us: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +220,13 @@ def test_a_large_part_is_read_into_a_file_of_the_store_and_a_larger_one_is_refus
     stamps = api.http.put("/v1/arrays", content=npy(at), headers=NPY).json()["id"]
     body = {"times": {"array": stamps}, "columns": {"close": {"array": column}, "volume": {"array": small}}}
     assert api.http.post(f"{us}/rows", json={**body, "assets": ["A"], "correct": True}).json()["added"] == 62_501
+    wanted: dict[str, Any] = {"as_of": 2, "assets": ["A"]}
+    arrays = []
+    for _ in range(2):
+        job = api.http.get(submit(api, us, **wanted).headers["location"]).json()
+        arrays.append(job["inputs"]["values"]["array"])
+        arrays.append(api.store.path("local", arrays[-1]).stat().st_ino)
+    assert arrays[2:] == arrays[:2]  # it is not written again
     large = submit(api, us)
     assert problem(large) == (422, "invalid-request", "/inputs/values")
     assert "close of 2 assets at 62503 times is 1000048 bytes; the limit is 1000000" in large.json()["detail"]
