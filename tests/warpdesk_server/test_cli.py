@@ -450,6 +450,23 @@ def test_a_rotated_key_is_listed_with_the_end_of_its_overlap_and_all_is_written_
     assert second.split("_", 2)[2] not in str(lines)
 
 
+def test_a_key_is_rotated_and_revoked_by_its_name_if_no_other_has_it(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = []
+    for name in ("alice", "bob", "bob"):
+        assert main(["keys", "create", name]) == 0
+        ids.append(capsys.readouterr().out.split("_")[1])
+    assert main(["keys", "rotate", "alice"]) == 0
+    assert capsys.readouterr().out.startswith(f"wd_{ids[0]}_")
+    for action in ("rotate", "revoke"):
+        assert main(["keys", action, "bob"]) == 1
+        assert f"2 keys are named 'bob': {ids[1]}, {ids[2]}; give an id" in capsys.readouterr().err
+    assert main(["keys", "revoke", "alice"]) == 0
+    assert main(["keys", "revoke", "alice"]) == 1
+    assert "there is no key alice" in capsys.readouterr().err
+
+
 def test_a_key_is_not_made_where_that_cannot_be_written_down(
     own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

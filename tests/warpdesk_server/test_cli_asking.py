@@ -157,6 +157,27 @@ def test_arrays_are_listed_shown_downloaded_and_deleted(ask: Ask, closes: Path, 
     assert "unknown-array" in ask("arrays", "show", array)[2]
 
 
+def test_a_dataset_is_made_from_csv_files_appended_read_and_computed_with(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "close.csv"
+    days = [f"2026-01-0{day}T00:00:00Z" for day in (5, 6, 7)]
+    file.write_text(f"time,A,B\n{days[0]},1,2\n{days[1]},3,\n")
+    assert ask("datasets", "create", "stocks", "--column", "close")[0] == 0
+    assert "2 rows: 2 added, 0 corrected, 0 unchanged" in ask("datasets", "append", "stocks", f"close={file}")[1]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"time,A,B\n{days[1]},3,\n{days[2]},5,6\n"))
+    assert "3 rows: 1 added, 0 corrected, 1 unchanged" in ask("datasets", "append", "stocks", "close=-")[1]
+    printed = ask("datasets", "rows", "stocks", "close", "--from", days[1])[1]
+    assert printed == f"time,A,B\n{days[1]},3.0,\n{days[2]},5.0,6.0\n"
+    assert re.search(r"^stocks +close +2 +3 +2026-01-07T", ask("datasets", "list")[1], re.MULTILINE)
+    answer = ask("submit", "sma", "-p", "period=2", "-i", "close=dataset:stocks/close", "--json")[1]
+    assert json.loads(answer)["outputs"]["sma"][0] == [None, 2.0, 4.0]
+    file.write_text(f"time,A\n{days[0]},x\n")
+    assert "row 2: could not convert string to float: 'x'" in ask("datasets", "append", "stocks", f"close={file}")[2]
+    assert ask("datasets", "delete", "stocks")[0] == 0
+    assert "unknown-dataset" in ask("datasets", "show", "stocks")[2]
+
+
 def test_an_administrator_sees_and_pauses_the_queue_and_reads_the_audit_log(ask: Ask, closes: Path) -> None:
     assert ask("queue", "drain", "--timeout", "60")[0] == 0
     job = ask("submit", "sma", "-p", "period=2", "-i", f"close={closes}:Close", "--detach")[1].strip()

@@ -40,7 +40,7 @@ def add(commands: Subcommands) -> None:
         description="The key keeps its id, so its jobs, arrays, rounds and charges stay its own. Until the overlap is "
         "over both tokens are taken. A running service knows the new one at once.",
     )
-    rotate.add_argument("id", help="the first column of `warpdesk keys list`")
+    rotate.add_argument("key", help="its id, or its name if no other key has that")
     rotate.add_argument(
         "--overlap",
         type=_duration,
@@ -51,7 +51,7 @@ def add(commands: Subcommands) -> None:
     rotate.set_defaults(run=_rotate_key)
     rotate_ledger.add(keys)
     revoke = keys.add_parser("revoke", help="revoke a key with all its tokens")
-    revoke.add_argument("id", help="the first column of `warpdesk keys list`")
+    revoke.add_argument("key", help="its id, or its name if no other key has that")
     revoke.set_defaults(run=_revoke_key)
     keys.add_parser(
         "open",
@@ -77,12 +77,29 @@ def _create_key(chosen: argparse.Namespace) -> int:
 
 
 def _rotate_key(chosen: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.keys import rotate_key
+    from warpdesk_server.app.access.keys import UnknownKey, UnusableKeys, rotate_key
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)
     action = f"keys rotate --overlap {chosen.overlap:g}s"
-    return _show_token(settings, action, chosen.id, lambda _: rotate_key(settings.keys_path, chosen.id, chosen.overlap))
+    try:
+        key = _id_of(settings, chosen.key)
+    except (UnknownKey, UnusableKeys) as error:
+        return fail(str(error))
+    return _show_token(settings, action, key, lambda _: rotate_key(settings.keys_path, key, chosen.overlap))
+
+
+def _id_of(settings: "Settings", text: str) -> str:
+    """The id of the key that has this id or, alone, this name. Raises UnknownKey, and UnusableKeys."""
+    from warpdesk_server.app.access.keys import UnknownKey, read_keys
+
+    keys = read_keys(settings.keys_path)
+    named = [key.id for key in keys.values() if key.name == text]
+    if text in keys or not named:
+        return text  # what there is not is refused where it is looked for
+    if len(named) > 1:
+        raise UnknownKey(f"{len(named)} keys are named {text!r}: {', '.join(named)}; give an id")
+    return named[0]
 
 
 def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[AuditEntry], str]") -> int:
@@ -126,9 +143,10 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
 
     settings = read(Settings)
     try:
-        with audit_log(settings).record(AuditEntry(user(), "keys revoke", chosen.id)):
-            if not revoke_key(settings.keys_path, chosen.id):
-                raise UnknownKey(f"there is no key {chosen.id}")
+        key = _id_of(settings, chosen.key)
+        with audit_log(settings).record(AuditEntry(user(), "keys revoke", key)):
+            if not revoke_key(settings.keys_path, key):
+                raise UnknownKey(f"there is no key {chosen.key}")
     except (AuditUnavailable, UnusableKeys, UnknownKey) as error:
         return fail(str(error))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Inputs of the command line: a .npy or .csv file, packed by gzip or not, standard input, or an array's id."""
+"""Inputs of the command line: a .npy or .csv file, packed by gzip or not, standard input, an array, a dataset."""
 
 import gzip
 import re
@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from warpdesk.models import ArrayDescription
 
 _NPY = b"\x93NUMPY"
-_EXPECTED = "FILE.npy, FILE.csv:Column, FILE.csv.gz:Column, - for standard input (-:Column for a CSV), or an array's id"
+_EXPECTED = (
+    "FILE.npy, FILE.csv:Column, FILE.csv.gz:Column, - for standard input (-:Column for a CSV), an array's id, or "
+    "dataset:NAME/COLUMN"
+)
 
 
 @dataclass(frozen=True)
 class Given:
-    """An input as it was given: a readable file, with the columns to take of a CSV; or a stored array's id."""
+    """An input as it was given: a readable file, with the columns to take of a CSV; a stored array's id; a dataset."""
 
     file: Path | None
     columns: tuple[str, ...] = ()
     array: str = ""
+    dataset: tuple[str, str] | None = None  # its name and the column
 
     @property
     def is_csv(self) -> bool:
@@ -36,13 +40,17 @@ class Given:
     def upload(self, client: "Client") -> "ArrayDescription":
         """Upload the file, and return the stored array. Raises ValueError for what is stored already."""
         if self.file is None:
-            raise ValueError(f"{self.array} is stored already")
+            raise ValueError(f"{self.array or self.dataset} is stored already")
         return client.upload(self.file, columns=self.columns)
 
     def value(self, client: "Client") -> Any:
-        """What a submission takes: the numbers of a .npy file, or a stored array."""
+        """What a submission takes: the numbers of a .npy file, a stored array, or a dataset."""
         import numpy as np
 
+        if self.dataset is not None:
+            from warpdesk.datasets import Dataset
+
+            return Dataset(*self.dataset)
         if self.file is None:
             from warpdesk.models import ArrayDescription
 
@@ -58,6 +66,9 @@ def read_input(option: str, place: str) -> Iterator[Given]:
     """
     if re.fullmatch(ARRAY_ID, place):
         yield Given(None, array=place)
+        return
+    if (found := re.fullmatch(r"dataset:([^/]+)/(.+)", place)) is not None:
+        yield Given(None, dataset=(found[1], found[2]))
         return
     name, colon, column = place.rpartition(":")
     if not colon or place.endswith((".npy", ".csv", ".gz")):

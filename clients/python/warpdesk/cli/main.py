@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 
-from warpdesk.cli import arrays, budgets, completion, jobs, operations, queue, submit
+from warpdesk.cli import arrays, budgets, completion, datasets, jobs, operations, queue, submit
 from warpdesk.cli.command import Misconfigured, fail
 
 GROUP = "warpdesk.commands"  # of entry points: each is a function that adds commands to the parser
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="warpdesk", description="A self-hosted GPU compute service.")
     result.add_argument("--version", action="version", version=f"warpdesk {_version()}")
     commands = result.add_subparsers(required=True, metavar="COMMAND")
-    for command in (submit, operations, jobs, arrays, budgets, queue):
+    for command in (submit, operations, jobs, arrays, datasets, budgets, queue):
         command.add(commands)
     added = entry_points(group=GROUP)
     for entry in added:

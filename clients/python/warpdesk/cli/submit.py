@@ -34,7 +34,8 @@ def add(commands: Subcommands) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="FILE.npy, FILE.csv:Column, FILE.csv.gz:Column, - or -:Column for standard input, or the id of an array",
+        help="FILE.npy, FILE.csv:Column, FILE.csv.gz:Column, - or -:Column for standard input, the id of an array, or "
+        "dataset:NAME/COLUMN",
     )
     submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
     submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="batch")
