@@ -19,6 +19,7 @@ NAMES = (
         "batch_submit",
         "beside",
         "streams",
+        "datasets",
         "shards",
         "plans",
         "primary",
