@@ -24,7 +24,6 @@ MOST_OUTPUTS = 2_000
 MOST_SECONDS = 3_600.0  # of one core, that all steps are estimated to take together
 # Characters of the parameters of all steps that differ, as JSON: each of them is checked, and an expression takes long.
 MOST_WRITTEN = 256 << 10
-_STEP = 2e-9  # seconds of a step of work, in which a plan counts what its steps take
 
 _NAME = r"^[a-z][a-z0-9_]{0,63}$"  # of a step, an input or an output: an output names a file of the result
 _SOURCE = r"^[a-z][a-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?$"
@@ -300,14 +299,15 @@ def _with_last_readers(steps: Sequence[PlannedStep], kept: set[str]) -> Iterator
 
 def _cost_with(plan: Callable[[], Plan]) -> Callable[[Any, Mapping[str, ArrayInfo]], Cost]:
     def cost(params: PlanParams, inputs: Mapping[str, ArrayInfo]) -> Cost:
-        """The cost of a plan: the largest live set, and the seconds of all steps.
+        """The cost of a plan: the largest live set, and the work of all steps, which take a mean time each.
 
         The live set of a step is the plan's inputs, what earlier steps left for later ones, and what the step needs.
         """
-        given, live, most, seconds = sum(info.nbytes for info in inputs.values()), 0, 0, 0.0
+        given, live, most, work, seconds = sum(info.nbytes for info in inputs.values()), 0, 0, 0.0, 0.0
         sizes, wanted = dict[str, int](), outputs_by_source(params)
         for planned in plan().planned_steps(params, inputs):
             most = max(most, live + planned.cost.bytes - planned.given)
+            work += planned.cost.work
             seconds += planned.cost.work * planned.cost.step
             unknown = max(1, sum(info is None for info in planned.outputs.values()))
             for name, info in planned.outputs.items():
@@ -318,7 +318,7 @@ def _cost_with(plan: Callable[[], Plan]) -> Callable[[Any, Mapping[str, ArrayInf
                 live += sizes[source] + sum(sizes[source] * part // max(row, 1) for part in parts)
             most = max(most, live)
             live -= sum(sizes.pop(source, 0) for source in planned.gone)
-        return Cost(given + most, work=seconds / _STEP, step=_STEP)
+        return Cost(given + most, work, seconds / work) if work else Cost(given + most)
 
     return cost
 

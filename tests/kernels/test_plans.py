@@ -54,6 +54,7 @@ def test_its_cost_is_the_work_of_all_steps_and_the_largest_live_set() -> None:
     one, two = planned(plan(RSI))[0].cost, planned(plan(RSI, EMA))[1].cost
     parsed = PLAN.validate(plan(RSI, EMA), PRICES)
     cost = PLAN.cost(parsed, PRICES)
+    assert cost.work == one.work + two.work
     assert cost.work * cost.step == pytest.approx(one.work * one.step + two.work * two.step)
     array = PRICES["prices"].nbytes
     assert max(one.bytes, two.bytes) <= cost.bytes <= max(one.bytes, two.bytes) + 2 * array

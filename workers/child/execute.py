@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import os
 import time
 import traceback
@@ -321,12 +322,17 @@ class _Batch:
         arrays, wanted, kept = dict[str, Any](item.inputs), outputs_by_source(params), dict[str, Any]()
         steps, how = list[StepProvenance](), list[Provenance]()
         planned = plan.planned_steps(params, {name: _info(array) for name, array in item.inputs.items()})
-        whole, done = sum(each.cost.core_seconds for each in planned), 0.0
+        whole, done = sum(each.cost.core_seconds for each in planned) or 1.0, 0.0
         for at, each in enumerate(planned):
             end = done + each.cost.core_seconds / whole
             try:
                 with progress.stage(done, end):
                     outputs, provenance = self._step(item, each, at, arrays)
+                for name, value in outputs.items():
+                    source = f"{each.step.id}.{name}"
+                    arrays[source] = value = codec.contiguous(value) if isinstance(value, np.ndarray) else value
+                    for output, last in wanted.get(source, ()):
+                        kept[output] = value if last is None else value[..., -last:].copy()
             except DeviceLost:
                 raise
             except Exception as error:  # noqa: BLE001 (as in _attempt)
@@ -334,14 +340,9 @@ class _Batch:
                 message = f"step {each.step.id} of the plan, {each.operation.name}: {failed.message}"
                 item.outcome = failed.model_copy(update={"message": message})
                 return
-            for name, value in outputs.items():
-                source = f"{each.step.id}.{name}"
-                arrays[source] = value = codec.contiguous(value) if isinstance(value, np.ndarray) else value
-                for output, last in wanted.get(source, ()):
-                    kept[output] = value if last is None else value[..., -last:].copy()
             for source in each.gone:
                 arrays.pop(source, None)
-            del outputs
+            del outputs, value
             done = end
             progress.report(done)
             how.append(provenance)
@@ -365,6 +366,8 @@ class _Batch:
         inputs = {name: arrays[source] for name, source in planned.inputs.items()}
         params = operation.validate(step.params, {name: codec.described(array) for name, array in inputs.items()})
         request = item.request.model_copy(update={"operation": operation.name, "seed": step.seed})
+        if self.expect is not None:
+            self.expect(math.inf)  # what the step before it was to take says nothing of this one
         own = _Item(operation, request, item.attempt, params=params, inputs=inputs)
         launch = _launch_of([own])
         assert launch is not None  # noqa: S101 (one job is one launch)

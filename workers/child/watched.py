@@ -40,7 +40,7 @@ class WatchedDevice(WrappedDevice):
         self.launched: set[str] = set()
         self.faults: list[KernelFault] = []
         self._refused: Mapping[str, str] = {}
-        self._patience = _CALL_SECONDS
+        self._patience = self._most_patience = _CALL_SECONDS
         self._loaded: set[tuple[Source, str]] = set()
 
     def begin(self, refused: Mapping[str, str], work: float = 0.0) -> None:
@@ -51,11 +51,15 @@ class WatchedDevice(WrappedDevice):
         self.launched = set()
         self.faults = []
         self._refused = refused
-        self._patience = _CALL_SECONDS + work / _STEPS_A_SECOND
+        self._patience = self._most_patience = _CALL_SECONDS + work / _STEPS_A_SECOND
 
     def expect(self, seconds: float) -> None:
-        """Shorten the limit of the child's device calls to fit earlier jobs of the same size, which took `seconds`."""
-        self._patience = min(self._patience, _CALL_SECONDS + _TIMES * seconds)
+        """Shorten the limit of the child's device calls to fit earlier jobs of the same size, which took `seconds`.
+
+        It holds until the next step of a plan, which has a limit of its own: infinite seconds for one of which nothing
+        is predicted.
+        """
+        self._patience = min(self._most_patience, _CALL_SECONDS + _TIMES * seconds)
 
     def lane(self, index: int) -> AbstractContextManager[None]:
         return _WatchedLane(self, self._device.lane(index))

@@ -1,5 +1,6 @@
 """A watched device notes what a job launched and what failed, and refuses kernels whose breaker is open."""
 
+import math
 import os
 import threading
 import time
@@ -156,11 +157,14 @@ def test_a_call_of_a_larger_job_may_take_longer_and_so_may_one_that_compiles() -
     device.kernel(Source(Path(__file__), {"REAL": "float"}), "double_values")
     device.expect(0.01)
     device.to_device(np.ones(1))
-    small, large, load, again, other, expected = current_call.given
+    device.expect(math.inf)  # a step of a plan of which nothing is predicted
+    device.to_device(np.ones(1))
+    small, large, load, again, other, expected, whole = current_call.given
     assert small < 1.5  # and is told within two seconds
     assert large == again == pytest.approx(small + 100)
     assert load == other >= 60
     assert expected == pytest.approx(small + 0.1)
+    assert whole == large
 
 
 class Waiting(PaperDevice):
