@@ -6,6 +6,7 @@ Nothing of a plan is executed text.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -224,6 +225,9 @@ def _require_names(params: PlanParams, inputs: Mapping[str, ArrayInfo]) -> None:
                 f"/params/steps/{at}/id", f"{taken[step.id]} steps have the id {step.id!r}; each needs its own"
             )
     for name in inputs:
+        if not re.fullmatch(_NAME, name):
+            escaped = name.replace("~", "~0").replace("/", "~1")
+            raise refuse(f"/inputs/{escaped}", f"{name[:64]!r} is no name of an input: it should match {_NAME}")
         if name in taken:
             raise refuse(f"/inputs/{name}", f"{name!r} is the name of an input and of a step; choose another one")
 

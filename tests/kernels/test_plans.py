@@ -112,6 +112,11 @@ def test_its_outputs_have_the_kinds_of_the_steps() -> None:
         ),
         (plan(RSI, RSI), PRICES, "/params/steps/0/id", "2 steps have the id 'rsi14'"),
         (plan(RSI | {"id": "prices"}, a={"from": "prices.rsi"}), PRICES, "/inputs/prices", "of an input and of a step"),
+        (
+            plan(RSI | {"inputs": {"close": "a.b"}}, a={"from": "a.b"}), {"a.b": PRICES["prices"]},
+            "/inputs/a.b", "is no name of an input",
+        ),
+        (plan(RSI), {**PRICES, "a/b": PRICES["prices"]}, "/inputs/a~1b", "is no name of an input"),
         (plan(RSI | {"seed": 1}), PRICES, "/params/steps/0/seed", "takes no seed"),
         (plan(RSI), {**PRICES, "more": PRICES["prices"]}, "/inputs/more", "no step reads"),
         (plan(RSI, a={"from": "rsi14.rsy"}), PRICES, "/params/outputs/a/from", "there is no 'rsi14.rsy'"),
