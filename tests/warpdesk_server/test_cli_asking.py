@@ -227,14 +227,14 @@ def test_the_client_follows_all_jobs_of_the_key(redis_url: str, tmp_path: Path) 
         Client(api.url) as client,
         ThreadPoolExecutor(1) as pool,
     ):
-        followed = pool.submit(lambda: list(itertools.islice(client.follow(timeout=60), 4)))
+        reading = pool.submit(lambda: list(itertools.islice(client.follow(timeout=60), 4)))
         with connect(api.redis_url) as redis:
             wait_until(lambda: redis.exists(f"{FOLLOWED}local"))
         jobs = [api.submit(operation="draw", params={"count": count}) for count in (1, 2, 3)]
         api.http.post(f"/v1/jobs/{jobs[1]}/cancel")
-        events = followed.result(60)
-        told = [(event.job, event.event, event.operation) for event in events if isinstance(event, JobEvent)]
-        assert told == [*((job, "queued", "draw") for job in jobs), (jobs[1], "canceled", "draw")]
+        events = reading.result(60)
+        pairs = [(event.job, event.event, event.operation) for event in events if isinstance(event, JobEvent)]
+        assert pairs == [*((job, "queued", "draw") for job in jobs), (jobs[1], "canceled", "draw")]
         with pytest.raises(TimeoutError, match="followed is over"):
             list(client.follow(timeout=0.3))
 

@@ -17,7 +17,7 @@ from warpdesk_server.workers.queue.keys import FEED, FOLLOWED
 
 
 @contextmanager
-def followed(api: Live, last: str | None = None, token: str = "") -> Iterator[Stream]:
+def stream_of_all(api: Live, last: str | None = None, token: str = "") -> Iterator[Stream]:
     headers = {} if last is None else {"Last-Event-ID": last}
     with api.http.stream("GET", "/v1/events", headers=headers | (bearer(token) if token else {})) as response:
         assert response.status_code == 200, response.read()
@@ -28,19 +28,19 @@ def followed(api: Live, last: str | None = None, token: str = "") -> Iterator[St
         yield stream
 
 
-def told(events: list[StreamEvent]) -> list[tuple[str, str]]:
+def pairs(events: list[StreamEvent]) -> list[tuple[str, str]]:
     return [(event.data["job"], event.event) for event in events]
 
 
 def test_what_happens_to_any_job_is_told_in_order_and_each_event_once(api: Live) -> None:
-    with followed(api) as stream:
+    with stream_of_all(api) as stream:
         one, two = api.submit(**unlike()), api.submit(operation="draw", params={"count": 2})
         held = claim(api.queue)
         end(api.queue, held)
         api.http.post(f"/v1/jobs/{two}/cancel")
         events = stream.take(5)
 
-    assert told(events) == [(one, "queued"), (two, "queued"), (one, "running"), (one, "failed"), (two, "canceled")]
+    assert pairs(events) == [(one, "queued"), (two, "queued"), (one, "running"), (one, "failed"), (two, "canceled")]
     assert [event.data["operation"] for event in events] == ["scale", "draw", "scale", "scale", "draw"]
     assert [event.data["number"] for event in events] == [1, 1, 2, 3, 2], "of each job"
     first = int(events[0].id)
@@ -48,53 +48,53 @@ def test_what_happens_to_any_job_is_told_in_order_and_each_event_once(api: Live)
 
 
 def test_a_reader_that_comes_back_gets_what_it_missed(api: Live) -> None:
-    with followed(api) as stream:
+    with stream_of_all(api) as stream:
         jobs = [api.submit(**unlike())]
-        (seen,) = stream.take(1)
+        (first,) = stream.take(1)
     jobs += [api.submit(**unlike()) for _ in range(3)]
 
-    with followed(api, seen.id) as stream:
+    with stream_of_all(api, first.id) as stream:
         events = stream.take(3)
         jobs.append(api.submit(**unlike()))
         events += stream.take(1)
 
-    assert told(events) == [(job, "queued") for job in jobs[1:]]
+    assert pairs(events) == [(job, "queued") for job in jobs[1:]]
 
 
 def test_more_events_than_are_read_at_once_come_in_order(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events_, "_PAGE", 3)
-    with followed(api) as stream:
+    with stream_of_all(api) as stream:
         jobs = [api.submit(**unlike()) for _ in range(10)]
-        assert told(stream.take(10)) == [(job, "queued") for job in jobs]
+        assert pairs(stream.take(10)) == [(job, "queued") for job in jobs]
 
 
 def test_a_reader_is_told_of_events_that_are_no_longer_kept(api: Live) -> None:
-    with followed(api) as stream:
+    with stream_of_all(api) as stream:
         api.submit(**unlike())
-        (seen,) = stream.take(1)
+        (first,) = stream.take(1)
     api.submit(**unlike())
     with connect(api.redis_url) as redis:
         redis.delete(f"{FEED}local", f"{FOLLOWED}local")  # a day has passed
 
-    with followed(api, seen.id) as stream:
+    with stream_of_all(api, first.id) as stream:
         (gap,) = stream.take(1)
         job = api.submit(**unlike())
         events = stream.take(1)
 
-    assert (gap.event, int(gap.id) > int(seen.id)) == ("gap", True)
-    assert told(events) == [(job, "queued")]
+    assert (gap.event, int(gap.id) > int(first.id)) == ("gap", True)
+    assert pairs(events) == [(job, "queued")]
 
 
 def test_the_events_of_another_key_are_not_told(serve_api: Callable[..., Any], tmp_path: Path) -> None:
     mine, others = (create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("a", "b"))
-    with serve_api() as api, followed(api, token=mine) as stream:
+    with serve_api() as api, stream_of_all(api, token=mine) as stream:
         api.http.post("/v1/jobs", json=SCALE, headers=bearer(others))
         own = api.http.post("/v1/jobs", json=unlike(), headers=bearer(mine)).json()["id"]
-        assert told(stream.take(1)) == [(own, "queued")]
+        assert pairs(stream.take(1)) == [(own, "queued")]
 
 
 def test_of_a_private_job_neither_its_start_nor_a_fraction_of_a_second_is_told(api: Live) -> None:
-    with followed(api) as stream:
+    with stream_of_all(api) as stream:
         api.submit(operation="hide", params={"count": 3}, inputs={"values": {"data": [1.0]}})
         end(api.queue, claim(api.queue))
         events = stream.take(2)

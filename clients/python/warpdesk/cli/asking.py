@@ -20,10 +20,10 @@ def add_service(command: argparse.ArgumentParser, run: Command) -> None:
     """Give a command the options of the service that it talks to, and the function that runs it."""
     command.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")
     command.add_argument("--json", action="store_true", help="print what the service answers as JSON")
-    command.set_defaults(run=lambda chosen: asked(chosen, run))
+    command.set_defaults(run=lambda chosen: run_with_client(chosen, run))
 
 
-def asked(chosen: argparse.Namespace, run: Command) -> int:
+def run_with_client(chosen: argparse.Namespace, run: Command) -> int:
     """Run a command with a client of the service; returns its exit code. Errors are printed as sentences."""
     from warpdesk.client import Client, Unreachable, WarpdeskError
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from warpdesk.models import ARRAY_ID
-
 if TYPE_CHECKING:
     from warpdesk.client import Client
     from warpdesk.models import ArrayDescription
@@ -64,6 +62,8 @@ def read_input(option: str, place: str) -> Iterator[Given]:
 
     Raises OSError if a file cannot be opened, and ValueError for what is no input.
     """
+    from warpdesk.models import ARRAY_ID
+
     if re.fullmatch(ARRAY_ID, place):
         yield Given(None, array=place)
         return

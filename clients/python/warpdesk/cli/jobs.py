@@ -7,13 +7,9 @@ from urllib.parse import urlencode
 from warpdesk.cli.asking import add_service, pages, print_fields, print_json, print_table, since
 from warpdesk.cli.command import Subcommands, fail
 from warpdesk.cli.output import add_output, show
-from warpdesk.models import State
 
 if TYPE_CHECKING:
     from warpdesk.client import Client
-
-_STATES = tuple(state.value for state in State)
-_FINAL = {state.value for state in State if state.final}
 
 
 def add(commands: Subcommands) -> None:
@@ -21,7 +17,12 @@ def add(commands: Subcommands) -> None:
         required=True, metavar="ACTION"
     )
     listed = jobs.add_parser("list", help="list jobs, newest first")
-    listed.add_argument("--status", action="append", choices=_STATES, help="in this state alone; may be given again")
+    listed.add_argument(
+        "--status",
+        action="append",
+        metavar="STATE",
+        help="queued, running, paused, succeeded, failed, canceled or expired alone; may be given again",
+    )
     listed.add_argument("--operation", help="of this operation alone")
     listed.add_argument("--since", metavar="TIME", help="submitted from then on, such as 2026-01-05T09:30:00Z")
     listed.add_argument("--until", metavar="TIME", help="submitted before then")

@@ -68,8 +68,8 @@ def write(result: "Result", name: str | None, path: Path) -> None:
     if name is not None and name not in outputs:
         raise ValueError(f"the answer has no output {name!r}; it has {', '.join(outputs)}")
     if path.suffix == ".json":
-        told: Any = {each: values.listed(value) for each, value in outputs.items()}
-        path.write_text(json.dumps(told if name is None else told[name]) + "\n")
+        document: Any = {each: values.listed(value) for each, value in outputs.items()}
+        path.write_text(json.dumps(document if name is None else document[name]) + "\n")
         return
     arrays = [each for each, value in outputs.items() if isinstance(value, np.ndarray)]
     if name is None and not arrays:
