@@ -47,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The marks are set by tests/tiers.py. Tests of a GPU are skipped without one: make test-gpu.
 check: $(DEV) lint types ## while you work: lint, types, and each quick test that needs neither a whole service nor the emulated GPU
-	@$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile -m "not (service or emulated or slow or gpu or sanitize or chaos or release)"
+	@$(BIN)/pytest --quiet --numprocesses=3 --dist=loadfile -m "not (service or emulated or slow or gpu or sanitize or chaos or release or thorough)"
 
 # Most tests wait for processes they started: three files at a time keep two cores busy. Each has its own Redis and service.
 test: $(DEV) $(TOOLS) lint types kernels ## lint, types, every kernel compiled, every test
@@ -83,6 +83,7 @@ bench: $(BENCHED) $(if $(filter servers,$(BENCH)),$(SERVERS)) ## benchmarks besi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 peers: release-check clusters ## the heavy checks that CI leaves out
+	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile -m thorough
 	@$(MAKE) kernels sanitize KERNELS=all SANITIZE=all
 
 clusters: $(CLUSTERS) ## shards on real clusters of Ray and of Dask on this machine, with nodes that are killed

@@ -60,6 +60,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_bench_gpu_needs_few_packages_and_keeps_what_a_reader_needs(results):
     kept, printed = results
 
@@ -75,6 +76,7 @@ def test_bench_gpu_needs_few_packages_and_keeps_what_a_reader_needs(results):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_every_operation_has_its_kernels_and_its_whole_call_measured(results):
     rows = [Row.read(row) for row in results[0]["rows"]]
 
@@ -95,6 +97,7 @@ def test_every_operation_has_its_kernels_and_its_whole_call_measured(results):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.thorough
 def test_libraries_that_are_missing_are_named(results):
     left_out = results[0]["left_out"]
 

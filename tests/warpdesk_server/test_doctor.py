@@ -510,7 +510,9 @@ def test_occupancy_is_that_of_the_blocks_and_shared_memory_that_a_family_launche
     assert (unasked["threads"], unasked["dynamic"], unasked["occupancy"]) == (None, None, None)
 
 
-@pytest.mark.parametrize(("architecture", "multiprocessors"), [("sm_75", 40), ("sm_90", 132)])
+@pytest.mark.parametrize(
+    ("architecture", "multiprocessors"), [pytest.param("sm_75", 40, marks=pytest.mark.thorough), ("sm_90", 132)]
+)
 def test_every_kernel_of_every_source_is_launched_by_the_doctor(architecture: str, multiprocessors: int) -> None:
     """On paper, at sizes that any CPU answers in time; some only when asked as if there were one multiprocessor."""
     launched: set[tuple[str, str]] = set()

@@ -209,7 +209,7 @@ def test_blocks_that_begin_before_a_part_spoil_no_other_output(window: Callable[
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("period", [2, 7, 8, 9, 30, 255, 257, 1025, 1500])
+@pytest.mark.parametrize("period", [2, 7, 8, 9, 30, 255, 257, 1025, pytest.param(1500, marks=pytest.mark.thorough)])
 def test_windows_of_two_series_are_what_they_mean_alone_and_eight_side_by_side(period: int, dtype: str) -> None:
     graph = {"covariance": a.covariance(CLOSE, HIGH, period), "correlation": a.correlation(CLOSE, HIGH, period)}
     graph |= {"beta": a.beta(CLOSE, HIGH, period), "alike": a.correlation(CLOSE, 2.0 * CLOSE + 3.0, period)}
