@@ -97,10 +97,10 @@ def _before(index: Index, content: mmap, column: str, wanted: Numbers, places: N
     """The numbers (time, asset) that a dataset has now; NaN for assets that it does not have."""
     view = index.view(index.version, int(wanted[0]), int(wanted[-1]) + 1 if wanted[-1] < times.LAST else None)
     there = places >= 0
-    known_ones = np.full((int(there.sum()), len(wanted)), np.nan, np.dtype(view.columns[column]))
-    gather(view, content, column, wanted, places[there].tolist(), known_ones)
-    found = np.full((len(wanted), len(places)), np.nan, known_ones.dtype)
-    found[:, there] = known_ones.T
+    numbers = np.full((int(there.sum()), len(wanted)), np.nan, np.dtype(view.columns[column]))
+    gather(view, content, column, wanted, places[there].tolist(), numbers)
+    found = np.full((len(wanted), len(places)), np.nan, numbers.dtype)
+    found[:, there] = numbers.T
     return found
 
 
