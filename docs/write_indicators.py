@@ -98,6 +98,8 @@ def _range(field: dict[str, Any]) -> str:
         return f"`{json.dumps(field['const'])}`"
     if field.get("type") == "boolean":
         return "`true`, `false`"
+    if "anyOf" in field:
+        return f"{_range(field['anyOf'][0])}, or a list"
     low = f"{field['minimum']:,}" if "minimum" in field else f"above {field.get('exclusiveMinimum', 0):,}"
     return f"{low} to {field['maximum']:,}"
 

@@ -33,6 +33,7 @@ from warpdesk_server.app.jobs.records import positioned
 from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
+from warpdesk_server.kernels.indicators.declared import takes_lists
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.plans import Plan
 from warpdesk_server.kernels.problems import Problem
@@ -438,7 +439,8 @@ class Placement:
             timeout=settings.job_timeout if limits is None else limits.step_seconds,
             shards=self._shards,
             task=limits is not None,
-            plan=isinstance(checked.operation, Plan),
+            # The release before takes no lists of parameters, as it knows no plans: its workers see neither.
+            plan=isinstance(checked.operation, Plan) or takes_lists(checked.operation.name, checked.params),
             checkpoint_bytes=storage.shard_bytes(checked, self._shards) if limits is None else limits.checkpoint_bytes,
             result_bytes=0 if limits is None else limits.result_bytes,
             seconds=None if limits is None else limits.seconds,

@@ -178,6 +178,9 @@ def _documented(operation: Computation, fields: Mapping[str, Any], *, awaited: b
 
 
 def _range(field: Mapping[str, Any]) -> str:
+    if "anyOf" in field:
+        one, *others = field["anyOf"]
+        return f"{words}, or a list of such" if (words := _range(one)) and others[0].get("items") == one else ""
     if "minimum" in field and "maximum" in field:
         return f"{field['minimum']:,} to {field['maximum']:,}"
     return ""

@@ -21,7 +21,7 @@ from warpdesk_server.kernels.indicators import indicator, spec
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.bars import BARS
 from warpdesk_server.kernels.indicators.declared import INDICATORS
-from warpdesk_server.kernels.indicators.indicator import Bars
+from warpdesk_server.kernels.indicators.indicator import MOST_KEPT, MOST_STEPS, Bars
 from warpdesk_server.kernels.indicators.plan import Program, TooManySteps, plan
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
 from warpdesk_server.kernels.params import Params
@@ -31,8 +31,6 @@ from warpdesk_server.kernels.sharding import Sharding
 _RESERVED = ("series", "names", "first")  # outputs of the operation itself
 MOST_NODES = 64
 MOST_OUTPUTS = 16
-MOST_STEPS = 4096  # of the program: a window of n bars is log2 n of them
-MOST_KEPT = 16_000_000  # numbers that a core keeps: a chunk of each step, and what is looked back to
 INPUTS = ("open", "high", "low", "close", "volume", "benchmark", "session", "a", "b", "c", "d", "e", "f", "g", "h")
 
 _Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -279,6 +277,9 @@ class _Reader:
             found, count = problems_of(error.errors(include_url=False), at)
             raise InvalidRequest(*found, count=count) from None
         values = {name: value for name, value in params if name != "nan_policy"}
+        several = next((name for name, value in values.items() if isinstance(value, tuple)), None)
+        if several is not None:
+            raise refuse(f"{at}/{several}", f"{several} takes one value here: name an output for each")
         try:
             return function.build(*args, **values)
         except InvalidRequest as error:  # its pointers are those of the indicator's own request

@@ -30,9 +30,10 @@ def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
 
 
 def _run(name: str, params: Any, *arrays: Array, device: Device, **named: Array) -> dict[str, Any]:
-    inputs = INDICATORS[name].given(arrays, named)
-    program = INDICATORS[name].program(params, next(iter(inputs.values())).itemsize)
-    return dict(zip(program.names, _compute_program(program, params, inputs, device), strict=True))
+    declared = INDICATORS[name]
+    inputs = declared.given(arrays, named)
+    program = declared.program(params, next(iter(inputs.values())).itemsize)
+    return declared.outputs(params, _compute_program(program, params, inputs, device))
 
 
 def expression(params: Expression, *, device: Device, **inputs: Array) -> dict[str, Any]:

@@ -6,6 +6,10 @@
 
 Positional parameters of the function are inputs, keyword-only ones are params. The declaration says what each output
 is. Parameters, look-back, cost, example, both backends and the tests follow from it.
+
+The parameters of `_PARAMS` take lists too: several sets of parameters in one job. Lists go together, value by value,
+and each output has an axis before the others for the sets. Their graphs are one program, so what sets share is computed
+once, and each set has the bytes of a job by itself.
 """
 
 import inspect
@@ -23,16 +27,20 @@ from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.indicators import algebra, spec, windows
 from warpdesk_server.kernels.indicators.algebra import Node
 from warpdesk_server.kernels.indicators.bars import BARS
-from warpdesk_server.kernels.indicators.plan import LONGEST_PAIR, SUMS, WINDOWS, Program, Step, plan
+from warpdesk_server.kernels.indicators.plan import LONGEST_PAIR, SUMS, WINDOWS, Program, Step, TooManySteps, plan
 from warpdesk_server.kernels.indicators.recurrence import TILE, board
 from warpdesk_server.kernels.indicators.stages import stages
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, SameAs
-from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.params import OneOrSeveral, Params
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.sharding import Division, Sharding
 
 MOST_WORK = 2e11  # steps of about a nanosecond of one core
+MOST_SETS = 64  # of parameters in one job
+MOST_STEPS = 4096  # of a program: a window of n bars is log2 n of them
+MOST_KEPT = 16_000_000  # numbers that a core keeps: a chunk of each step, and what is looked back to
 AXES = ("time", "asset time")  # of every series
+_SETS = ("set time", "set asset time")  # of an output for several sets of parameters
 _EXAMPLE_BARS = 48
 
 Bars = Annotated[int, Field(ge=1, le=spec.LONGEST_PERIOD)]
@@ -69,8 +77,22 @@ class Indicator:
     operation: Operation
 
     def graph(self, params: Any) -> dict[str, Node]:
-        """The outputs' nodes. Raises InvalidRequest for parameters that do not fit each other."""
+        """The outputs' nodes; of several sets of parameters those of one output after another. Raises InvalidRequest
+        for parameters that do not fit each other."""
         given = {name: value for name, value in params if name != "nan_policy"}
+        if (count := sets_of(params)) is None:
+            return self._graph(given)
+        sets = [self._graph({name: _of_set(value, place) for name, value in given.items()}) for place in range(count)]
+        return {f"{name}[{place}]": graph[name] for name in sets[0] for place, graph in enumerate(sets)}
+
+    def outputs(self, params: Any, series: Any) -> dict[str, Any]:
+        """The outputs of a job by name, of all series of its program, one after another."""
+        names = [output.name for output in self.operation.outputs]
+        if (count := sets_of(params)) is None:
+            return dict(zip(names, series, strict=True))
+        return {name: series[at * count : (at + 1) * count] for at, name in enumerate(names)}
+
+    def _graph(self, given: Mapping[str, Any]) -> dict[str, Node]:
         built = self.build(*(algebra.series(each.shown) for each in self.operation.inputs), **given)
         names = [output.name for output in self.operation.outputs]
         found = built if isinstance(built, dict) else {names[0]: built}
@@ -94,7 +116,24 @@ INDICATORS: dict[str, Indicator] = {}
 @lru_cache(maxsize=256)
 def _program(name: str, params: str, itemsize: int) -> Program:
     declared = INDICATORS[name]
-    return plan(declared.graph(declared.operation.params.model_validate_json(params)), itemsize)
+    parsed = declared.operation.params.model_validate_json(params)
+    return plan(declared.graph(parsed), itemsize, None if sets_of(parsed) is None else MOST_STEPS)
+
+
+def sets_of(params: Any) -> int | None:
+    """How many sets of parameters an indicator's lists make; None if it has no list. Raises InvalidRequest for lists of
+    different lengths."""
+    lengths = {name: len(value) for name, value in params if isinstance(value, tuple)}
+    first = next(iter(lengths), "")
+    for name, length in lengths.items():
+        if length != lengths[first]:
+            sentence = f"lists go together, value by value: {first} has {lengths[first]}, and {name} {length}"
+            raise refuse(f"/params/{name}", sentence)
+    return lengths.get(first)
+
+
+def _of_set(value: Any, place: int) -> Any:
+    return value[place] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True)
@@ -164,7 +203,7 @@ def indicator(
             params=model,
             inputs=inputs,
             outputs=tuple(
-                Output(each, f"{doc}; of the inputs' shape and dtype", axes=AXES, dtype="same")
+                Output(each, f"{doc}; of the inputs' shape and dtype", axes=(*AXES, *_SETS), dtype="same")
                 for each, doc in outputs.items()
             ),
             example=Example(dict(example or {}), bars),
@@ -174,8 +213,11 @@ def indicator(
             ),
             grid=lambda params, infos: grid_of(INDICATORS[name].program(params, itemsize_of(infos)), infos),
             check=lambda params, infos: _check(name, params, infos),
+            sizes=lambda params, _: {} if (sets := sets_of(params)) is None else {"set": sets},
             batching=spec.BATCHING,
-            sharding=lambda params, infos: sharding_of(params, infos, tuple(outputs)),
+            sharding=lambda params, infos: sharding_of(
+                params, infos, tuple(outputs), () if (sets := sets_of(params)) is None else (sets,)
+            ),
             counted_as="" if oldest else "indicator",
             same_as=tuple(twin.of([each.shown for each in inputs], tuple(outputs)) for twin in same_as),
         )
@@ -229,7 +271,7 @@ def _described(name: str, hint: Any) -> Any:
         return hint
     description, sweep = _PARAMS[name]
     own = FieldInfo.from_annotation(hint).description
-    return Annotated[hint, Field(description=own or description, examples=sweep)]
+    return Annotated[hint, Field(description=own or description, examples=sweep), OneOrSeveral(MOST_SETS)]
 
 
 def _sizes(infos: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:
@@ -271,18 +313,27 @@ def require_alike(operation: Operation, params: Any, infos: Mapping[str, ArrayIn
 def _check(name: str, params: Any, infos: Mapping[str, ArrayInfo]) -> None:
     require_alike(INDICATORS[name].operation, params, infos)
     first_name, first = next(iter(infos.items()))
-    program = INDICATORS[name].program(params, ITEMSIZE[first.dtype])
+    try:
+        program = INDICATORS[name].program(params, ITEMSIZE[first.dtype])
+    except TooManySteps:
+        raise refuse("/params", f"{sets_of(params)} sets of parameters take more than {MOST_STEPS} steps") from None
+    if program.kept > MOST_KEPT and (sets := sets_of(params)) is not None:
+        raise refuse("/params", f"{sets} sets of parameters keep {program.kept} numbers; at most {MOST_KEPT} are kept")
     needed, got = 1 + max(program.first.values()), first.shape[-1]
     if needed > got:
         lengths = {
             each: getattr(params, each) for each, field in type(params).model_fields.items() if field.annotation is int
         }
         at = f"/params/{next(iter(lengths))}" if len(lengths) == 1 else f"/inputs/{first_name}"
-        who = ", ".join(f"{each} {value}" for each, value in lengths.items()) or name
+        who = ", ".join(f"{each} {_shown(value)}" for each, value in lengths.items()) or name
         needs = "need" if len(lengths) > 1 else "needs"
         what = "prices" if program.inputs == ("close",) else "bars"
         raise refuse(at, f"{who} {needs} at least {needed} {what}, got {got}")
     require_little_work(program, infos)
+
+
+def _shown(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def require_little_work(program: Program, infos: Mapping[str, ArrayInfo]) -> None:

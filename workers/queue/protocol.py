@@ -118,7 +118,7 @@ class JobRequest(Message):
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
     task: bool = False  # of a task (`kernels.task`), which runs in steps and resumes
-    plan: bool = False  # of many operations (`kernels.plans`)
+    plan: bool = False  # of many operations (`kernels.plans`), or of several sets of parameters
     checkpoint_bytes: int = 0  # the most that a checkpoint of a task, or the arrays of a shard, may take on the disk
     result_bytes: int = 0  # of a task: the most that the arrays and files of its result may take
     seconds: float | None = None  # of a task: the most that all its steps may take together

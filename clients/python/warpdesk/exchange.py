@@ -284,6 +284,8 @@ class Exchange:
         others: dict[str, Any] = {}
         for name, value in fields.items():
             entry = expected.get(name)
+            if name not in expected and name in numbers and isinstance(value, np.ndarray | range):
+                value = [*value] if isinstance(value, range) else value.tolist()
             if isinstance(value, ArrayDescription):
                 arrays[name] = value
                 if entry is not None and isinstance(value, LabelledArray):

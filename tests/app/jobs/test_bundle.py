@@ -22,6 +22,7 @@ from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs.bundle import ids_from
 from warpdesk_server.app.kit import limits
+from warpdesk_server.kernels.catalogue import CATALOGUE
 
 KEY = {"Idempotency-Key": "order-7731"}
 PATH = "/v1/jobs/batch"
@@ -140,9 +141,14 @@ def test_inline_inputs_count_together(api: Live) -> None:
 
 def test_an_array_of_many_jobs_is_looked_up_once(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     array = api.http.put("/v1/arrays", content=npy(np.arange(4.0)), headers=NPY).json()["id"]
-    store, found = api.app.state.services.store, []
+    store, found = api.app.state.services.store, list[str]()
     find = store.find
-    monkeypatch.setattr(store, "find", lambda owner, array_id: found.append(array_id) or find(owner, array_id))
+
+    def noted(owner: str, array_id: str) -> Any:
+        found.append(array_id)
+        return find(owner, array_id)
+
+    monkeypatch.setattr(store, "find", noted)
 
     answer = send(api, [{**unlike(), "inputs": {"values": {"array": array}}} for _ in range(50)])
 
@@ -356,3 +362,13 @@ def test_a_deadline_counts_the_jobs_before_it(serve_api: Callable[..., Any]) -> 
         assert problem["detail"].startswith("jobs[20]: 21 quick jobs of the key wait before it")
         first = {**unlike(), "deadline_s": 5, "priority": "realtime"}
         assert ids(send(api, [*(unlike() for _ in range(20)), first]))
+
+
+def test_a_list_of_parameters_waits_for_a_worker_that_takes_it(tmp_path: Path, redis_url: str) -> None:
+    with live(tmp_path / "home", redis_url, CATALOGUE) as api:
+        rsi = {"operation": "rsi", "inputs": {"close": {"data": [1.0, 2.0, 3.0, 4.0]}}}
+        jobs = [{**rsi, "params": {"period": period}} for period in ([2, 3], 2)]
+        records = api.queue.records(ids(send(api, jobs)))
+        assert [record and record.request.lane for record in records] == ["batch-plan", "batch"]
+        assert records[0] is not None
+        assert records[0].request.params == {"period": [2, 3]}

@@ -153,6 +153,9 @@ CASES: tuple[Case, ...] = (
         for dtype in ("float64", "float32")
         for period in (2, 14, 20)
     ),
+    # Several sets of parameters in one program.
+    _case("bollinger", _prices(300), "sets", period=[5, 20, 7], width=[1.0, 2.0, 2.5]),
+    _case("rsi", _prices(2, 300, gaps=0.03, dtype="float32"), "sets", period=[14, 2], nan_policy="skip"),
     *(
         _case(
             "rsi",
