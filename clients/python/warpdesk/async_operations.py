@@ -171,7 +171,12 @@ class AsyncOperations(ABC):
         return typed(MatmulResult, await self.run("matmul", params=fields, **options))
 
     async def sma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> SmaResult:
         """Simple moving average: the mean of the last `period` prices. Arguments are those of `Client.sma`."""
         fields = given(close=close, period=period, nan_policy=nan_policy)
@@ -181,7 +186,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -195,8 +200,8 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 20,
-        width: float = 2.0,
+        period: int | Sequence[int] = 20,
+        width: float | Sequence[float] = 2.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> BollingerResult:
@@ -206,7 +211,12 @@ class AsyncOperations(ABC):
         return typed(BollingerResult, await self.run("bollinger", params=fields, **options))
 
     async def rma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> RmaResult:
         """Wilder's average: alpha = 1 / period, from the mean of the first `period` prices (Wilder 1978). Arguments are
         those of `Client.rma`."""
@@ -214,7 +224,12 @@ class AsyncOperations(ABC):
         return typed(RmaResult, await self.run("rma", params=fields, **options))
 
     async def wma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> WmaResult:
         """Weighted average: weights period, period - 1, ... 1 from the newest price on. Arguments are those of
         `Client.wma`."""
@@ -222,14 +237,24 @@ class AsyncOperations(ABC):
         return typed(WmaResult, await self.run("wma", params=fields, **options))
 
     async def trima(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> TrimaResult:
         """Triangular average: a simple average of a simple average. Arguments are those of `Client.trima`."""
         fields = given(close=close, period=period, nan_policy=nan_policy)
         return typed(TrimaResult, await self.run("trima", params=fields, **options))
 
     async def dema(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> DemaResult:
         """Double exponential average: 2 e - ema(e), e = ema(close) (Mulloy 1994). Arguments are those of
         `Client.dema`."""
@@ -237,7 +262,12 @@ class AsyncOperations(ABC):
         return typed(DemaResult, await self.run("dema", params=fields, **options))
 
     async def tema(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> TemaResult:
         """Triple exponential average: 3 e - 3 ema(e) + ema(ema(e)) (Mulloy 1994). Arguments are those of
         `Client.tema`."""
@@ -248,7 +278,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 5,
+        period: int | Sequence[int] = 5,
         factor: float = 0.7,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -259,7 +289,12 @@ class AsyncOperations(ABC):
         return typed(T3Result, await self.run("t3", params=fields, **options))
 
     async def hma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> HmaResult:
         """Hull average: wma(2 wma(close, period / 2) - wma(close, period), sqrt(period)), both rounded down (Hull
         2005). Arguments are those of `Client.hma`."""
@@ -267,7 +302,12 @@ class AsyncOperations(ABC):
         return typed(HmaResult, await self.run("hma", params=fields, **options))
 
     async def zlma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> ZlmaResult:
         """Zero-lag exponential average: ema of 2 close - the close (period - 1) / 2 bars ago (Ehlers and Way 2010).
         Arguments are those of `Client.zlma`."""
@@ -278,9 +318,9 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 10,
-        fast: int = 2,
-        slow: int = 30,
+        period: int | Sequence[int] = 10,
+        fast: int | Sequence[int] = 2,
+        slow: int | Sequence[int] = 30,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> KamaResult:
@@ -293,7 +333,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         pace_period: int = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -309,7 +349,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 9,
+        period: int | Sequence[int] = 9,
         offset: float = 0.85,
         sigma: float = 6.0,
         nan_policy: NanPolicy = "window",
@@ -322,7 +362,12 @@ class AsyncOperations(ABC):
         return typed(AlmaResult, await self.run("alma", params=fields, **options))
 
     async def midpoint(
-        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> MidpointResult:
         """Middle of the highest and the lowest close of the last `period` bars. Arguments are those of
         `Client.midpoint`."""
@@ -334,7 +379,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MidpriceResult:
@@ -348,7 +393,7 @@ class AsyncOperations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> VwmaResult:
@@ -409,7 +454,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         current: bool = True,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -425,9 +470,9 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         range_period: int = 10,
-        width: float = 2.0,
+        width: float | Sequence[float] = 2.0,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -452,7 +497,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AccelerationBandsResult:
@@ -540,8 +585,8 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 10,
-        width: float = 3.0,
+        period: int | Sequence[int] = 10,
+        width: float | Sequence[float] = 3.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> SupertrendResult:
@@ -569,7 +614,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
         flat: Literal[0, 50, 100, "nan"] = 50,
         nan_policy: NanPolicy = "window",
@@ -584,9 +629,9 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
-        signal: int = 9,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
+        signal: int | Sequence[int] = 9,
         average: Literal["ema", "sma", "fixed"] = "ema",
         convention: Literal["talib", "plain", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
@@ -608,8 +653,8 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
         average: Literal["ema", "sma"] = "ema",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -622,8 +667,8 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
         average: Literal["ema", "sma"] = "ema",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -637,8 +682,8 @@ class AsyncOperations(ABC):
         self,
         volume: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> PvoResult:
@@ -648,7 +693,12 @@ class AsyncOperations(ABC):
         return typed(PvoResult, await self.run("pvo", params=fields, **options))
 
     async def momentum(
-        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> MomentumResult:
         """Momentum: the change of the close over `period` bars. Arguments are those of `Client.momentum`."""
         fields = given(close=close, period=period, nan_policy=nan_policy)
@@ -658,7 +708,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         form: Literal["percent", "fraction", "ratio", "ratio100", "log"] = "percent",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -674,9 +724,9 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
-        smooth: int = 3,
-        signal: int = 3,
+        period: int | Sequence[int] = 14,
+        smooth: int | Sequence[int] = 3,
+        signal: int | Sequence[int] = 3,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> StochasticResult:
@@ -692,8 +742,8 @@ class AsyncOperations(ABC):
         close: Numbers,
         *,
         rsi_period: int = 14,
-        period: int = 14,
-        signal: int = 3,
+        period: int | Sequence[int] = 14,
+        signal: int | Sequence[int] = 3,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> StochasticRsiResult:
@@ -708,7 +758,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> WilliamsRResult:
@@ -723,7 +773,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> CciResult:
@@ -736,7 +786,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "chande"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -747,7 +797,12 @@ class AsyncOperations(ABC):
         return typed(CmoResult, await self.run("cmo", params=fields, **options))
 
     async def trix(
-        self, close: Numbers, *, period: int = 15, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 15,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> TrixResult:
         """TRIX: the change of an exponential average of an average of an average, in percent (Hutson 1983). Arguments
         are those of `Client.trix`."""
@@ -758,8 +813,8 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        slow: int = 25,
-        fast: int = 13,
+        slow: int | Sequence[int] = 25,
+        fast: int | Sequence[int] = 13,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> TsiResult:
@@ -790,8 +845,8 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        fast: int = 5,
-        slow: int = 34,
+        fast: int | Sequence[int] = 5,
+        slow: int | Sequence[int] = 34,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AwesomeOscillatorResult:
@@ -805,9 +860,9 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        fast: int = 5,
-        slow: int = 34,
-        signal: int = 5,
+        fast: int | Sequence[int] = 5,
+        slow: int | Sequence[int] = 34,
+        signal: int | Sequence[int] = 5,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AccelerationOscillatorResult:
@@ -821,7 +876,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AroonResult:
@@ -835,7 +890,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> DirectionalMovementResult:
@@ -850,7 +905,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -865,7 +920,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdxrResult:
@@ -880,7 +935,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> VortexResult:
@@ -909,7 +964,7 @@ class AsyncOperations(ABC):
         open: Numbers,
         close: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> QstickResult:
@@ -923,7 +978,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 13,
+        period: int | Sequence[int] = 13,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> ElderRayResult:
@@ -933,7 +988,12 @@ class AsyncOperations(ABC):
         return typed(ElderRayResult, await self.run("elder_ray", params=fields, **options))
 
     async def efficiency_ratio(
-        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> EfficiencyRatioResult:
         """Efficiency ratio: the change over `period` bars relative to the way there, 0 to 1 (Kaufman 1995). Arguments
         are those of `Client.efficiency_ratio`."""
@@ -944,7 +1004,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         short: int = 11,
         long: int = 14,
         nan_policy: NanPolicy = "window",
@@ -956,7 +1016,12 @@ class AsyncOperations(ABC):
         return typed(CoppockResult, await self.run("coppock", params=fields, **options))
 
     async def vertical_horizontal_filter(
-        self, close: Numbers, *, period: int = 28, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 28,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> VerticalHorizontalFilterResult:
         """Vertical horizontal filter: the highest less the lowest close relative to the way between them (White 1991).
         Arguments are those of `Client.vertical_horizontal_filter`."""
@@ -966,7 +1031,12 @@ class AsyncOperations(ABC):
         )
 
     async def detrended_price(
-        self, close: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> DetrendedPriceResult:
         """Detrended price oscillator: the close period / 2 + 1 bars ago less the mean of the last `period` closes.
         Arguments are those of `Client.detrended_price`."""
@@ -978,7 +1048,7 @@ class AsyncOperations(ABC):
         open: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> IntradayMomentumResult:
@@ -993,9 +1063,9 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 9,
-        smooth: int = 3,
-        signal: int = 3,
+        period: int | Sequence[int] = 9,
+        smooth: int | Sequence[int] = 3,
+        signal: int | Sequence[int] = 3,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> KdjResult:
@@ -1012,10 +1082,10 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 13,
-        slow: int = 25,
-        fast: int = 2,
-        signal: int = 9,
+        period: int | Sequence[int] = 13,
+        slow: int | Sequence[int] = 25,
+        fast: int | Sequence[int] = 2,
+        signal: int | Sequence[int] = 9,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> StochasticMomentumResult:
@@ -1027,7 +1097,12 @@ class AsyncOperations(ABC):
         return typed(StochasticMomentumResult, await self.run("stochastic_momentum", params=fields, **options))
 
     async def forecast_oscillator(
-        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> ForecastOscillatorResult:
         """Forecast oscillator: how far the close lies from what the regression of the `period` closes before it
         forecast, in percent of the close (Chande 1992). Arguments are those of `Client.forecast_oscillator`."""
@@ -1038,7 +1113,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         deviation: int = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1069,7 +1144,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1084,7 +1159,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1098,7 +1173,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdrResult:
@@ -1111,7 +1186,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         lookback: int = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1126,8 +1201,8 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        fast: int = 9,
-        slow: int = 25,
+        fast: int | Sequence[int] = 9,
+        slow: int | Sequence[int] = 25,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MassIndexResult:
@@ -1140,7 +1215,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1155,7 +1230,7 @@ class AsyncOperations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1172,7 +1247,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1197,7 +1272,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1222,7 +1297,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1276,8 +1351,8 @@ class AsyncOperations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        fast: int = 3,
-        slow: int = 10,
+        fast: int | Sequence[int] = 3,
+        slow: int | Sequence[int] = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdoscResult:
@@ -1293,7 +1368,7 @@ class AsyncOperations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> CmfResult:
@@ -1309,7 +1384,7 @@ class AsyncOperations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MfiResult:
@@ -1323,7 +1398,7 @@ class AsyncOperations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int = 13,
+        period: int | Sequence[int] = 13,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> ForceIndexResult:
@@ -1355,7 +1430,12 @@ class AsyncOperations(ABC):
         return typed(PvtResult, await self.run("pvt", params=fields, **options))
 
     async def relative_volume(
-        self, volume: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        volume: Numbers,
+        *,
+        period: int | Sequence[int] = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> RelativeVolumeResult:
         """Relative volume: volume relative to the mean of the `period` bars before it. Arguments are those of
         `Client.relative_volume`."""
@@ -1426,7 +1506,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         statistic: Literal[
             "mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation", "median", "skew", "kurtosis"
         ],
@@ -1442,7 +1522,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 30,
+        period: int | Sequence[int] = 30,
         percent: float = 50.0,
         between: Literal["linear", "nearest_rank"] = "linear",
         nan_policy: NanPolicy = "window",
@@ -1457,7 +1537,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 30,
+        period: int | Sequence[int] = 30,
         equal: Literal["out", "in"] = "out",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1468,7 +1548,12 @@ class AsyncOperations(ABC):
         return typed(PercentRankResult, await self.run("percent_rank", params=fields, **options))
 
     async def extremes(
-        self, close: Numbers, *, period: int = 30, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 30,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> ExtremesResult:
         """Highest and lowest close of the last `period` bars, and how long ago they were; the newest of equal ones
         counts. Arguments are those of `Client.extremes`."""
@@ -1476,7 +1561,12 @@ class AsyncOperations(ABC):
         return typed(ExtremesResult, await self.run("extremes", params=fields, **options))
 
     async def linear_regression(
-        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> LinearRegressionResult:
         """Linear regression of the last `period` closes on time. Arguments are those of `Client.linear_regression`."""
         fields = given(close=close, period=period, nan_policy=nan_policy)
@@ -1486,7 +1576,7 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         entry: float = 2.0,
         exit: float = 0.5,
         nan_policy: NanPolicy = "window",
@@ -1501,8 +1591,8 @@ class AsyncOperations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 20,
-        slow: int = 50,
+        fast: int | Sequence[int] = 20,
+        slow: int | Sequence[int] = 50,
         average: Literal["sma", "ema"] = "sma",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1518,7 +1608,7 @@ class AsyncOperations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> BreakoutResult:
@@ -1578,7 +1668,7 @@ class AsyncOperations(ABC):
         close: Numbers,
         benchmark: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         statistic: Literal["covariance", "correlation", "beta"],
         of: Literal["prices", "returns"] = "prices",
         ddof: Literal[0, 1] = 0,

@@ -1171,13 +1171,18 @@ class Operations(ABC):
         return typed(MatmulResult, self.run("matmul", params=fields, **options))
 
     def sma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> SmaResult:
         """Simple moving average: the mean of the last `period` prices.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1190,7 +1195,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1199,7 +1204,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             convention: talib: the first number, at bar `period` - 1 counted from 0, is the mean of the first `period`
                 prices. tradingview: it is the first price, at bar 0.
             nan_policy: what gaps do: see the reference of indicators
@@ -1214,8 +1219,8 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 20,
-        width: float = 2.0,
+        period: int | Sequence[int] = 20,
+        width: float | Sequence[float] = 2.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> BollingerResult:
@@ -1223,7 +1228,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             width: standard deviations (ddof = 0) between mean and band
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1236,13 +1241,18 @@ class Operations(ABC):
         return typed(BollingerResult, self.run("bollinger", params=fields, **options))
 
     def rma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> RmaResult:
         """Wilder's average: alpha = 1 / period, from the mean of the first `period` prices (Wilder 1978).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1252,13 +1262,18 @@ class Operations(ABC):
         return typed(RmaResult, self.run("rma", params=fields, **options))
 
     def wma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> WmaResult:
         """Weighted average: weights period, period - 1, ... 1 from the newest price on.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1268,13 +1283,18 @@ class Operations(ABC):
         return typed(WmaResult, self.run("wma", params=fields, **options))
 
     def trima(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> TrimaResult:
         """Triangular average: a simple average of a simple average.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1284,13 +1304,18 @@ class Operations(ABC):
         return typed(TrimaResult, self.run("trima", params=fields, **options))
 
     def dema(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> DemaResult:
         """Double exponential average: 2 e - ema(e), e = ema(close) (Mulloy 1994).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1300,13 +1325,18 @@ class Operations(ABC):
         return typed(DemaResult, self.run("dema", params=fields, **options))
 
     def tema(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> TemaResult:
         """Triple exponential average: 3 e - 3 ema(e) + ema(ema(e)) (Mulloy 1994).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1319,7 +1349,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 5,
+        period: int | Sequence[int] = 5,
         factor: float = 0.7,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1328,7 +1358,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             factor: volume factor: 0 is an ema of ema of ema; 0 to 1
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1339,14 +1369,19 @@ class Operations(ABC):
         return typed(T3Result, self.run("t3", params=fields, **options))
 
     def hma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> HmaResult:
         """Hull average: wma(2 wma(close, period / 2) - wma(close, period), sqrt(period)), both rounded down (Hull
         2005).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1356,13 +1391,18 @@ class Operations(ABC):
         return typed(HmaResult, self.run("hma", params=fields, **options))
 
     def zlma(
-        self, close: Numbers, *, period: int, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int],
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> ZlmaResult:
         """Zero-lag exponential average: ema of 2 close - the close (period - 1) / 2 bars ago (Ehlers and Way 2010).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1375,9 +1415,9 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 10,
-        fast: int = 2,
-        slow: int = 30,
+        period: int | Sequence[int] = 10,
+        fast: int | Sequence[int] = 2,
+        slow: int | Sequence[int] = 30,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> KamaResult:
@@ -1386,9 +1426,9 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 1 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1401,7 +1441,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         pace_period: int = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1412,7 +1452,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             pace_period: changes that the momentum oscillator sums; 2 to 100,000
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1426,7 +1466,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 9,
+        period: int | Sequence[int] = 9,
         offset: float = 0.85,
         sigma: float = 6.0,
         nan_policy: NanPolicy = "window",
@@ -1437,7 +1477,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 1,000
+            period: bars in the window; 1 to 1,000, or a list of such
             offset: 0: the oldest bar weighs most. 1: the newest does.; 0 to 1
             sigma: the higher, the fewer bars weigh; 0.1 to 100
             nan_policy: what gaps do: see the reference of indicators
@@ -1449,13 +1489,18 @@ class Operations(ABC):
         return typed(AlmaResult, self.run("alma", params=fields, **options))
 
     def midpoint(
-        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> MidpointResult:
         """Middle of the highest and the lowest close of the last `period` bars.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1469,7 +1514,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MidpriceResult:
@@ -1478,7 +1523,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1492,7 +1537,7 @@ class Operations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> VwmaResult:
@@ -1501,7 +1546,7 @@ class Operations(ABC):
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
             volume: volumes, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1602,7 +1647,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         current: bool = True,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1612,7 +1657,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             current: whether the bar itself is one of them; else they end before it
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1630,9 +1675,9 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         range_period: int = 10,
-        width: float = 2.0,
+        width: float | Sequence[float] = 2.0,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1643,7 +1688,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             range_period: bars of the range's average; 1 to 100,000
             width: how many deviations or ranges lie between the middle and a band
             convention: talib: the average is of typical prices, and both averages start so late that they have their
@@ -1673,7 +1718,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AccelerationBandsResult:
@@ -1684,7 +1729,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -1818,8 +1863,8 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 10,
-        width: float = 3.0,
+        period: int | Sequence[int] = 10,
+        width: float | Sequence[float] = 3.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> SupertrendResult:
@@ -1830,7 +1875,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             width: how many deviations or ranges lie between the middle and a band
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1875,7 +1920,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         convention: Literal["talib", "tradingview", "cutler", "ema"] = "talib",
         flat: Literal[0, 50, 100, "nan"] = 50,
         nan_policy: NanPolicy = "window",
@@ -1885,7 +1930,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: changes in the average; 14 is customary; 2 to 100,000
+            period: changes in the average; 14 is customary; 2 to 100,000, or a list of such
             convention: talib, tradingview: Wilder's smoothing, seeded by the mean of the first `period` changes.
                 cutler: simple means of the last `period` gains and losses. ema: alpha = 2 / (period + 1), seeded by the
                 first change.
@@ -1902,9 +1947,9 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
-        signal: int = 9,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
+        signal: int | Sequence[int] = 9,
         average: Literal["ema", "sma", "fixed"] = "ema",
         convention: Literal["talib", "plain", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
@@ -1914,9 +1959,9 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
-            signal: bars of the signal line's average; 1 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
+            signal: bars of the signal line's average; 1 to 100,000, or a list of such
             average: exponential or simple averages. fixed: exponential ones of alpha 0.15 and 0.075, which Appel uses
                 for fast 12 and slow 26.
             convention: talib: the fast average starts so late that both have their first number at the same bar, and
@@ -1944,8 +1989,8 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
         average: Literal["ema", "sma"] = "ema",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1954,8 +1999,8 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
             average: exponential or simple averages
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1969,8 +2014,8 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
         average: Literal["ema", "sma"] = "ema",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -1979,8 +2024,8 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
             average: exponential or simple averages
             nan_policy: what gaps do: see the reference of indicators
 
@@ -1994,8 +2039,8 @@ class Operations(ABC):
         self,
         volume: Numbers,
         *,
-        fast: int = 12,
-        slow: int = 26,
+        fast: int | Sequence[int] = 12,
+        slow: int | Sequence[int] = 26,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> PvoResult:
@@ -2003,8 +2048,8 @@ class Operations(ABC):
 
         Args:
             volume: volumes, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2014,13 +2059,18 @@ class Operations(ABC):
         return typed(PvoResult, self.run("pvo", params=fields, **options))
 
     def momentum(
-        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> MomentumResult:
         """Momentum: the change of the close over `period` bars.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2033,7 +2083,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         form: Literal["percent", "fraction", "ratio", "ratio100", "log"] = "percent",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2042,7 +2092,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             form: percent: 100 (c / c' - 1). fraction: (c - c') / c'. ratio: c / c'. ratio100: 100 c / c'. log: ln(c /
                 c'), NaN where that has none.
             nan_policy: what gaps do: see the reference of indicators
@@ -2059,9 +2109,9 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
-        smooth: int = 3,
-        signal: int = 3,
+        period: int | Sequence[int] = 14,
+        smooth: int | Sequence[int] = 3,
+        signal: int | Sequence[int] = 3,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> StochasticResult:
@@ -2072,9 +2122,9 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
-            smooth: bars of the first smoothing; 1 to 100,000
-            signal: bars of the signal line's average; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
+            smooth: bars of the first smoothing; 1 to 100,000, or a list of such
+            signal: bars of the signal line's average; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2091,8 +2141,8 @@ class Operations(ABC):
         close: Numbers,
         *,
         rsi_period: int = 14,
-        period: int = 14,
-        signal: int = 3,
+        period: int | Sequence[int] = 14,
+        signal: int | Sequence[int] = 3,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> StochasticRsiResult:
@@ -2101,8 +2151,8 @@ class Operations(ABC):
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
             rsi_period: changes in the RSI's average; 2 to 100,000
-            period: bars in the window; 1 to 100,000
-            signal: bars of the signal line's average; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
+            signal: bars of the signal line's average; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2118,7 +2168,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> WilliamsRResult:
@@ -2129,7 +2179,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2144,7 +2194,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> CciResult:
@@ -2155,7 +2205,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2168,7 +2218,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "chande"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2177,7 +2227,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             convention: talib: gains and losses by Wilder's average. chande: plain sums (Chande and Kroll 1994).
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2188,13 +2238,18 @@ class Operations(ABC):
         return typed(CmoResult, self.run("cmo", params=fields, **options))
 
     def trix(
-        self, close: Numbers, *, period: int = 15, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 15,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> TrixResult:
         """TRIX: the change of an exponential average of an average of an average, in percent (Hutson 1983).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2207,8 +2262,8 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        slow: int = 25,
-        fast: int = 13,
+        slow: int | Sequence[int] = 25,
+        fast: int | Sequence[int] = 13,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> TsiResult:
@@ -2216,8 +2271,8 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            slow: bars of the first average; 2 to 100,000
-            fast: bars of the second average; 2 to 100,000
+            slow: bars of the first average; 2 to 100,000, or a list of such
+            fast: bars of the second average; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2260,8 +2315,8 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        fast: int = 5,
-        slow: int = 34,
+        fast: int | Sequence[int] = 5,
+        slow: int | Sequence[int] = 34,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AwesomeOscillatorResult:
@@ -2270,8 +2325,8 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2285,9 +2340,9 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        fast: int = 5,
-        slow: int = 34,
-        signal: int = 5,
+        fast: int | Sequence[int] = 5,
+        slow: int | Sequence[int] = 34,
+        signal: int | Sequence[int] = 5,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AccelerationOscillatorResult:
@@ -2296,9 +2351,9 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
-            signal: bars of the signal line's average; 1 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
+            signal: bars of the signal line's average; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2312,7 +2367,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AroonResult:
@@ -2322,7 +2377,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2338,7 +2393,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> DirectionalMovementResult:
@@ -2347,7 +2402,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2363,7 +2418,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2374,7 +2429,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             convention: talib: movements and range by Wilder's sums, from those of the first period - 1 bars.
                 tradingview: by Wilder's averages, from the mean of `period` bars.
             nan_policy: what gaps do: see the reference of indicators
@@ -2394,7 +2449,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdxrResult:
@@ -2404,7 +2459,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2419,7 +2474,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> VortexResult:
@@ -2430,7 +2485,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2470,7 +2525,7 @@ class Operations(ABC):
         open: Numbers,
         close: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> QstickResult:
@@ -2479,7 +2534,7 @@ class Operations(ABC):
         Args:
             open: opening prices, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2494,7 +2549,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 13,
+        period: int | Sequence[int] = 13,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> ElderRayResult:
@@ -2504,7 +2559,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2515,13 +2570,18 @@ class Operations(ABC):
         return typed(ElderRayResult, self.run("elder_ray", params=fields, **options))
 
     def efficiency_ratio(
-        self, close: Numbers, *, period: int = 10, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 10,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> EfficiencyRatioResult:
         """Efficiency ratio: the change over `period` bars relative to the way there, 0 to 1 (Kaufman 1995).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2534,7 +2594,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         short: int = 11,
         long: int = 14,
         nan_policy: NanPolicy = "window",
@@ -2544,7 +2604,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             short: bars of the one rate of change; 1 to 100,000
             long: bars of the other; 1 to 100,000
             nan_policy: what gaps do: see the reference of indicators
@@ -2556,13 +2616,18 @@ class Operations(ABC):
         return typed(CoppockResult, self.run("coppock", params=fields, **options))
 
     def vertical_horizontal_filter(
-        self, close: Numbers, *, period: int = 28, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 28,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> VerticalHorizontalFilterResult:
         """Vertical horizontal filter: the highest less the lowest close relative to the way between them (White 1991).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2572,13 +2637,18 @@ class Operations(ABC):
         return typed(VerticalHorizontalFilterResult, self.run("vertical_horizontal_filter", params=fields, **options))
 
     def detrended_price(
-        self, close: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> DetrendedPriceResult:
         """Detrended price oscillator: the close period / 2 + 1 bars ago less the mean of the last `period` closes.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2592,7 +2662,7 @@ class Operations(ABC):
         open: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> IntradayMomentumResult:
@@ -2601,7 +2671,7 @@ class Operations(ABC):
         Args:
             open: opening prices, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2616,9 +2686,9 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 9,
-        smooth: int = 3,
-        signal: int = 3,
+        period: int | Sequence[int] = 9,
+        smooth: int | Sequence[int] = 3,
+        signal: int | Sequence[int] = 3,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> KdjResult:
@@ -2628,9 +2698,9 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
-            smooth: bars of the first smoothing; 1 to 100,000
-            signal: bars of the signal line's average; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
+            smooth: bars of the first smoothing; 1 to 100,000, or a list of such
+            signal: bars of the signal line's average; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2649,10 +2719,10 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 13,
-        slow: int = 25,
-        fast: int = 2,
-        signal: int = 9,
+        period: int | Sequence[int] = 13,
+        slow: int | Sequence[int] = 25,
+        fast: int | Sequence[int] = 2,
+        signal: int | Sequence[int] = 9,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> StochasticMomentumResult:
@@ -2663,10 +2733,10 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
-            slow: bars of the first average; 1 to 100,000
-            fast: bars of the second average; 1 to 100,000
-            signal: bars of the signal line's average; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
+            slow: bars of the first average; 1 to 100,000, or a list of such
+            fast: bars of the second average; 1 to 100,000, or a list of such
+            signal: bars of the signal line's average; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2679,14 +2749,19 @@ class Operations(ABC):
         return typed(StochasticMomentumResult, self.run("stochastic_momentum", params=fields, **options))
 
     def forecast_oscillator(
-        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> ForecastOscillatorResult:
         """Forecast oscillator: how far the close lies from what the regression of the `period` closes before it
         forecast, in percent of the close (Chande 1992).
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2699,7 +2774,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         deviation: int = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2709,7 +2784,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             deviation: bars of the deviation; 2 to 100,000
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2751,7 +2826,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2762,7 +2837,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             convention: talib: the first bar has no true range, since there is no close before it. tradingview: it has
                 high - low, so that averages begin a bar earlier.
             nan_policy: what gaps do: see the reference of indicators
@@ -2779,7 +2854,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         convention: Literal["talib", "tradingview"] = "talib",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2790,7 +2865,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             convention: talib: the first bar has no true range, since there is no close before it. tradingview: it has
                 high - low, so that averages begin a bar earlier.
             nan_policy: what gaps do: see the reference of indicators
@@ -2806,7 +2881,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdrResult:
@@ -2815,7 +2890,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2829,7 +2904,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 10,
+        period: int | Sequence[int] = 10,
         lookback: int = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2839,7 +2914,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             lookback: bars from which the change is counted; 1 to 100,000
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2854,8 +2929,8 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        fast: int = 9,
-        slow: int = 25,
+        fast: int | Sequence[int] = 9,
+        slow: int | Sequence[int] = 25,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MassIndexResult:
@@ -2864,8 +2939,8 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            fast: bars of both averages; 2 to 100,000
-            slow: bars of the sum; 2 to 100,000
+            fast: bars of both averages; 2 to 100,000, or a list of such
+            slow: bars of the sum; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -2878,7 +2953,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2887,7 +2962,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             periods_per_year: bars per year; the result is multiplied by its square root
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2902,7 +2977,7 @@ class Operations(ABC):
         high: Numbers,
         low: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2912,7 +2987,7 @@ class Operations(ABC):
         Args:
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             periods_per_year: bars per year; the result is multiplied by its square root
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2929,7 +3004,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2942,7 +3017,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             periods_per_year: bars per year; the result is multiplied by its square root
             nan_policy: what gaps do: see the reference of indicators
 
@@ -2967,7 +3042,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -2980,7 +3055,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             periods_per_year: bars per year; the result is multiplied by its square root
             nan_policy: what gaps do: see the reference of indicators
 
@@ -3005,7 +3080,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         periods_per_year: float = 252.0,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -3018,7 +3093,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             periods_per_year: bars per year; the result is multiplied by its square root
             nan_policy: what gaps do: see the reference of indicators
 
@@ -3091,8 +3166,8 @@ class Operations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        fast: int = 3,
-        slow: int = 10,
+        fast: int | Sequence[int] = 3,
+        slow: int | Sequence[int] = 10,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> AdoscResult:
@@ -3104,8 +3179,8 @@ class Operations(ABC):
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
             volume: volumes, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 2 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 2 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3121,7 +3196,7 @@ class Operations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> CmfResult:
@@ -3132,7 +3207,7 @@ class Operations(ABC):
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
             volume: volumes, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3148,7 +3223,7 @@ class Operations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int = 14,
+        period: int | Sequence[int] = 14,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> MfiResult:
@@ -3159,7 +3234,7 @@ class Operations(ABC):
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
             volume: volumes, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3173,7 +3248,7 @@ class Operations(ABC):
         close: Numbers,
         volume: Numbers,
         *,
-        period: int = 13,
+        period: int | Sequence[int] = 13,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> ForceIndexResult:
@@ -3182,7 +3257,7 @@ class Operations(ABC):
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
             volume: volumes, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3231,13 +3306,18 @@ class Operations(ABC):
         return typed(PvtResult, self.run("pvt", params=fields, **options))
 
     def relative_volume(
-        self, volume: Numbers, *, period: int = 20, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        volume: Numbers,
+        *,
+        period: int | Sequence[int] = 20,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> RelativeVolumeResult:
         """Relative volume: volume relative to the mean of the `period` bars before it.
 
         Args:
             volume: volumes, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3360,7 +3440,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         statistic: Literal[
             "mean", "sum", "std", "var", "min", "max", "zscore", "mean_deviation", "median", "skew", "kurtosis"
         ],
@@ -3372,7 +3452,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             statistic: std and var divide by period - ddof. zscore: (close - mean) / std, NaN where std is 0.
                 mean_deviation: the mean absolute distance from the mean. skew and kurtosis: the third and fourth moment
                 in deviations, the latter less 3; NaN where nothing moves.
@@ -3389,7 +3469,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 30,
+        period: int | Sequence[int] = 30,
         percent: float = 50.0,
         between: Literal["linear", "nearest_rank"] = "linear",
         nan_policy: NanPolicy = "window",
@@ -3400,7 +3480,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 10,000
+            period: bars in the window; 2 to 10,000, or a list of such
             percent: percent of the closes; 0 to 100
             between: linear: on the straight line between the closes at both sides, as NumPy and pandas. nearest_rank:
                 the lowest close that at least `percent` of them do not exceed, as TA-Lib.
@@ -3416,7 +3496,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 30,
+        period: int | Sequence[int] = 30,
         equal: Literal["out", "in"] = "out",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -3425,7 +3505,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             equal: out: equal closes do not count (TA-Lib). in: they count (TradingView).
             nan_policy: what gaps do: see the reference of indicators
 
@@ -3436,14 +3516,19 @@ class Operations(ABC):
         return typed(PercentRankResult, self.run("percent_rank", params=fields, **options))
 
     def extremes(
-        self, close: Numbers, *, period: int = 30, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 30,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> ExtremesResult:
         """Highest and lowest close of the last `period` bars, and how long ago they were; the newest of equal ones
         counts.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3456,13 +3541,18 @@ class Operations(ABC):
         return typed(ExtremesResult, self.run("extremes", params=fields, **options))
 
     def linear_regression(
-        self, close: Numbers, *, period: int = 14, nan_policy: NanPolicy = "window", **options: Unpack[RunOptions]
+        self,
+        close: Numbers,
+        *,
+        period: int | Sequence[int] = 14,
+        nan_policy: NanPolicy = "window",
+        **options: Unpack[RunOptions],
     ) -> LinearRegressionResult:
         """Linear regression of the last `period` closes on time.
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3478,7 +3568,7 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         entry: float = 2.0,
         exit: float = 0.5,
         nan_policy: NanPolicy = "window",
@@ -3488,7 +3578,7 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             entry: |z| at which a position is taken
             exit: |z| at which it is left; 0 to 1,000,000.0
             nan_policy: what gaps do: see the reference of indicators
@@ -3505,8 +3595,8 @@ class Operations(ABC):
         self,
         close: Numbers,
         *,
-        fast: int = 20,
-        slow: int = 50,
+        fast: int | Sequence[int] = 20,
+        slow: int | Sequence[int] = 50,
         average: Literal["sma", "ema"] = "sma",
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
@@ -3515,8 +3605,8 @@ class Operations(ABC):
 
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
-            fast: bars of the fast average; 1 to 100,000
-            slow: bars of the slow average; 2 to 100,000
+            fast: bars of the fast average; 1 to 100,000, or a list of such
+            slow: bars of the slow average; 2 to 100,000, or a list of such
             average: simple or exponential averages
             nan_policy: what gaps do: see the reference of indicators
 
@@ -3533,7 +3623,7 @@ class Operations(ABC):
         low: Numbers,
         close: Numbers,
         *,
-        period: int = 20,
+        period: int | Sequence[int] = 20,
         nan_policy: NanPolicy = "window",
         **options: Unpack[RunOptions],
     ) -> BreakoutResult:
@@ -3543,7 +3633,7 @@ class Operations(ABC):
             high: highest prices of the bars, shape (time) or (assets, time), oldest first
             low: lowest prices of the bars, shape (time) or (assets, time), oldest first
             close: closing prices, shape (time) or (assets, time), oldest first
-            period: bars in the window; 1 to 100,000
+            period: bars in the window; 1 to 100,000, or a list of such
             nan_policy: what gaps do: see the reference of indicators
 
         Returns:
@@ -3637,7 +3727,7 @@ class Operations(ABC):
         close: Numbers,
         benchmark: Numbers,
         *,
-        period: int,
+        period: int | Sequence[int],
         statistic: Literal["covariance", "correlation", "beta"],
         of: Literal["prices", "returns"] = "prices",
         ddof: Literal[0, 1] = 0,
@@ -3650,7 +3740,7 @@ class Operations(ABC):
         Args:
             close: closing prices, shape (time) or (assets, time), oldest first
             benchmark: another series to compare with, shape (time) or (assets, time), oldest first
-            period: bars in the window; 2 to 100,000
+            period: bars in the window; 2 to 100,000, or a list of such
             statistic: covariance divides by period - ddof. beta: covariance / variance of the benchmark.
             of: prices, or their relative changes
             ddof: degrees of freedom taken off for covariance; pandas takes 1
