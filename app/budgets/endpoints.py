@@ -154,6 +154,9 @@ async def quote_job(budget_id: str, request: Request, caller: Reader, services: 
 
     def checked(sent: bytes) -> tuple[Spend, list[str]]:
         submission = operations.submission(operations.parsed(services, sent))
+        found = services.operations.get(submission.operation)
+        if found is not None and found.spend is None:  # before it is checked, which may take long
+            raise refuse_at("not-accountable", "/operation", f"{found.name} charges no budget")
         job = operations.check(services, submission, operations.Sources(services, caller.id))
         if job.spend is None:
             sentence = f"{job.operation.name} charges no budget with these params"

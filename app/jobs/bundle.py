@@ -15,7 +15,7 @@ from warpdesk_server.app.access.auth import Submitter
 from warpdesk_server.app.access.keys import LOCAL, Key
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
-from warpdesk_server.app.jobs import idempotency, results, schemas
+from warpdesk_server.app.jobs import idempotency, operations, results, schemas
 from warpdesk_server.app.jobs.bundle_placement import place_bundle
 from warpdesk_server.app.jobs.completions import Watch
 from warpdesk_server.app.jobs.endpoints import APPLIED, CALLER, PREFER
@@ -118,7 +118,8 @@ async def _queued(
             async with services.idempotency.take(name or job_ids[0]) as flight:
                 earlier = flight.outcome
                 if earlier is None:
-                    services.submission_rate.take(caller.id, len(jobs) - 1)
+                    more = len(jobs) - 1 + sum(map(operations.sets_in, jobs))
+                    services.submission_rate.take(caller.id, min(more, services.settings.submission_burst - 1))
                     enqueued, records = await place_bundle(services, caller, job_ids, jobs, key)
                     if key is not None:
                         flight.outcome = enqueued.job_id, key.fingerprint
@@ -147,6 +148,7 @@ async def _read(request: Request, services: Services, caller: Key) -> Sequence[o
     if len(jobs) > most:  # it would be refused for ever
         sentence = f"there are {len(jobs)} jobs; by this service's limits a key may submit {most} at once"
         raise refuse_at("invalid-request", "/jobs", sentence)
+    operations.require_few_sets(sum(map(operations.sets_in, jobs)), "/jobs")
     return jobs
 
 

@@ -251,8 +251,9 @@ class _OwnersStream(_Stream):
             lost = {"event": "gap", "detail": "Events were lost, or are no longer kept: list the jobs again"}
             yield f"id: {before}\nevent: gap\ndata: {json.dumps(lost)}\n\n"
         for each in events:
-            private = each.private or hides_times(self._services, each.operation)
-            yield _frame(each.event, private, each.number, each.operation)
+            if each.event is not None:
+                private = each.private or hides_times(self._services, each.operation)
+                yield _frame(each.event, private, each.number, each.operation)
 
 
 def _frame(event: Event, private: bool, number: int | None = None, operation: str | None = None) -> str:

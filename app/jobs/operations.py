@@ -30,6 +30,7 @@ from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.indicators.indicator import INDICATORS
 from warpdesk_server.kernels.operation import Computation, Cost, Input
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.plans import PLAN, Plan
@@ -88,7 +89,27 @@ def parsed(services: Services, sent: bytes) -> object:
     here."""
     body = services.amounts.of_job(bodies.parse(sent), sent)
     require_few(services, body)
+    require_few_sets(sets_in(body))
     return body
+
+
+def sets_in(sent: object) -> int:
+    """How many sets of parameters the lists of a job's submission make, those of a plan's steps together; 0 without
+    lists."""
+    if not isinstance(sent, dict) or not isinstance(params := sent.get("params"), dict):
+        return 0
+    if sent.get("operation") == PLAN and isinstance(steps := params.get("steps"), list):
+        return sum(map(sets_in, steps))
+    if str(sent.get("operation")) not in INDICATORS:
+        return 0
+    return max((len(value) for value in params.values() if isinstance(value, list)), default=0)
+
+
+def require_few_sets(count: int, pointer: str = "/params") -> None:
+    """Refuse lists of parameters that take long to check."""
+    if count > limits.SETS:
+        sentence = f"lists make {count} sets of parameters; one request may have {limits.SETS}"
+        raise refuse_at("invalid-request", pointer, sentence)
 
 
 def require_few(services: Services, sent: object) -> None:
@@ -145,6 +166,7 @@ def check(services: Services, submission: schemas.Submission, sources: Sources) 
         given = operation.given_names(submission.inputs)
         inline, stored, infos, reads = _inputs(submission, given, sources)
         _require_a_shape(operation, inline, given)
+        _require_small_record(submission, reads)
         parsed = operation.validate(submission.params, infos)
     except InvalidRequest as error:
         problems = tuple(_as_given(problem, given) for problem in error.problems)
@@ -185,6 +207,14 @@ def _require_few(body: Mapping[str, Any]) -> None:
         given = body.get(name)
         if isinstance(given, dict) and len(given) > most:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
+
+
+def _require_small_record(submission: schemas.Submission, reads: Mapping[str, Any]) -> None:
+    """Refuse a submission of which Redis would have to keep too much, for as long as its result."""
+    size = _json_bytes(submission.params, limits.RECORD) + _json_bytes(dict(reads), limits.RECORD)
+    if size > limits.RECORD:
+        sentence = f"parameters, and the parts of datasets that are read, have over {limits.RECORD} bytes as JSON"
+        raise Refusal("job-too-large", f"{sentence}, which is the most that is kept of a job's request")
 
 
 def _require_few_labels(operation: Computation, submission: schemas.Submission) -> None:

@@ -439,8 +439,7 @@ class Placement:
             timeout=settings.job_timeout if limits is None else limits.step_seconds,
             shards=self._shards,
             task=limits is not None,
-            # The release before takes no lists of parameters, as it knows no plans: its workers see neither.
-            plan=isinstance(checked.operation, Plan) or takes_lists(checked.operation.name, checked.params),
+            plan=self._is_plan,
             checkpoint_bytes=storage.shard_bytes(checked, self._shards) if limits is None else limits.checkpoint_bytes,
             result_bytes=0 if limits is None else limits.result_bytes,
             seconds=None if limits is None else limits.seconds,
@@ -460,6 +459,13 @@ class Placement:
         """Whether the submitted job takes long, by its cost."""
         return self._served("long") and self._checked.cost.core_seconds > self._services.settings.long_seconds
 
+    @property
+    def _is_plan(self) -> bool:
+        """Whether the submitted job waits in lanes of plans. The release before takes no lists of parameters, as it
+        knows no plans: its workers see neither."""
+        checked = self._checked
+        return isinstance(checked.operation, Plan) or takes_lists(checked.operation.name, checked.params)
+
     def _forecast(self) -> Forecast | None:
         """What the submitted job is predicted to take. Only where a worker has a GPU is there anything to choose."""
         checked, operation = self._checked, self._checked.operation
@@ -470,9 +476,14 @@ class Placement:
     def _served(self, kind: Literal["attached", "long"]) -> bool:
         """Whether some worker takes jobs of a kind that workers of the release before, or with other settings, do
         not."""
-        wanted: Kind = kind
-        if self.envelope.submission.backend == "gpu":
-            wanted = "attached-gpu" if kind == "attached" else "long-gpu"
+        on_gpu = self.envelope.submission.backend == "gpu"
+        wanted: Kind
+        if kind == "attached":
+            wanted = "attached-gpu" if on_gpu else "attached"
+        elif self._is_plan:
+            wanted = "long-plan-gpu" if on_gpu else "long-plan"
+        else:
+            wanted = "long-gpu" if on_gpu else "long"
         return wanted in self._services.admission.served
 
     def _digest(self, name: str) -> str:

@@ -68,7 +68,7 @@ def view(
         queue_position=position,
         progress=record.progress,
         step=record.step,
-        datasets={name: models.DatasetRead(**source) for name, source in request.datasets.items()},
+        datasets=_datasets(services, record),
         shards=_shards(record),
         waiting_reason=_waiting_reason(services, record),
         submitted_at=submitted_at,
@@ -85,12 +85,24 @@ def view(
     )
 
 
-def _given(services: Services, record: JobRecord) -> dict[str, Any]:
-    """The parameters and inputs of a job as the API shows them; none of an erased job or a confidential operation."""
-    request = record.request
-    operation = services.operations.get(request.operation)
-    if operation is None or operation.confidential or record.erased:
+def _shows_request(services: Services, record: JobRecord) -> bool:
+    """Whether the API shows what a job was sent with: not of an erased job or a confidential operation."""
+    operation = services.operations.get(record.request.operation)
+    return operation is not None and not operation.confidential and not record.erased
+
+
+def _datasets(services: Services, record: JobRecord) -> dict[str, models.DatasetRead]:
+    if not _shows_request(services, record):
         return {}
+    return {name: models.DatasetRead(**source) for name, source in record.request.datasets.items()}
+
+
+def _given(services: Services, record: JobRecord) -> dict[str, Any]:
+    """The parameters and inputs of a job as the API shows them."""
+    request = record.request
+    if not _shows_request(services, record):
+        return {}
+    operation = services.operations[request.operation]
     shown = {each.name: each.shown for each in operation.inputs}
     return {
         "params": request.params,

@@ -84,6 +84,7 @@ async def submit_job(request: Request, caller: Submitter, services: ServicesDep)
         if earlier is None:
             services.admission.admit(caller.id)
     body = await operations.read(request, services)
+    services.submission_rate.take(caller.id, min(operations.sets_in(body), services.settings.submission_burst - 1))
     wait = bodies.preferred_wait(request, services.settings.max_wait) if caller.allows("read") else None
     key = None
     if name is not None:

@@ -28,6 +28,11 @@ JSON_VALUES = 2  # values and lists for each number that inline inputs may hold:
 INPUTS = 32
 JSON_KEYS_OF_PLANS = 32_000  # about a dozen for each step
 INPUTS_OF_PLANS = 1024
+# Sets of parameters that lists of one request make, in all of its jobs and steps: to check one takes up to 4 ms. They
+# count as submissions of the key too.
+SETS = 1000
+# Bytes of JSON, about, that Redis keeps of a job's request: parameters, and which parts of datasets were read.
+RECORD = 1 << 20
 LABELS = 64 << 10  # bytes of JSON that the labels of all inputs of a job may have: Redis has them in its record
 PARAMS = 64
 PROBLEMS = 1000  # more are told by their number alone: pydantic would make an object for each

@@ -1,5 +1,6 @@
 """A service on a Redis as `deploy/redis` sets it up: TLS, and a user with few rights for each role."""
 
+import json
 import re
 import subprocess
 import sys
@@ -78,7 +79,14 @@ def test_a_service_runs_over_tls_with_a_user_for_each_role_and_nothing_is_denied
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
-    late = api.submit(**double(0.0), deadline_s=0.01)
+    with api.http.stream("GET", "/v1/events") as stream:  # from then on all events are kept for it
+        lines = stream.iter_lines()
+        assert stream.status_code == 200
+        assert [next(lines) for _ in range(3)][-1] == ":"
+        assert ask("POST", "/v1/queue/pause")["paused"] is True
+        assert ask("POST", "/v1/queue/resume")["paused"] is False
+        late = api.submit(**double(0.0), deadline_s=0.01)
+        assert json.loads(next(line for line in lines if line.startswith("data: "))[6:])["job"] == late
     first = api.submit(**double(1.0), priority="research")
     desk.start_worker()
     assert desk.wait(first).state is State.SUCCEEDED

@@ -224,6 +224,7 @@ class JobQueue(QueueView):
             "size": 0,
             "forecast": None,
             "labels": {},
+            "datasets": {},
         }
         stripped = record.request.model_copy(update=nothing).model_dump_json()
         inputs = json.dumps(record.request.stored_inputs)

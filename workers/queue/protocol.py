@@ -218,7 +218,7 @@ class OwnersEvent(NamedTuple):
     """An event in the stream of all events of an owner's jobs, with its number there."""
 
     number: int
-    event: Event
+    event: Event | None  # None: the job was erased
     operation: str
     private: bool
 

@@ -38,7 +38,7 @@ from warpdesk_server.workers.queue.signatures import SignedRecords
 log = logging.getLogger("warpdesk.queue")
 
 SCANNED = 2000  # records that are read for one page of a list
-_AT_ONCE = 200
+_AT_ONCE = 50  # a record may have a megabyte
 
 
 class QueueView:
@@ -185,7 +185,7 @@ class QueueView:
         """Have Redis keep the events of all jobs of an owner, for a day from the latest call on. Returns the number of
         the last one."""
         key = f"{keys.FOLLOWED}{owner}"
-        with self._redis.pipeline() as pipe:
+        with self._redis.pipeline(transaction=False) as pipe:  # the API's account of Redis has no transactions
             # By the clock, so that numbers grow also after they were forgotten.
             pipe.hsetnx(key, "number", int(self.time() * 1000))
             pipe.expire(key, keys.FEED_SECONDS)
@@ -193,16 +193,23 @@ class QueueView:
             return int(pipe.execute()[-1])
 
     def events_of(self, owner: str, after: int, limit: int) -> list[OwnersEvent]:
-        """The events in Redis of all jobs of an owner after the one of that number, oldest first."""
+        """The events in Redis of all jobs of an owner after the one of that number, oldest first. `event` is None where
+        the job was erased."""
         entries = cast(list[Any], self._redis.xrange(f"{keys.FEED}{owner}", min=f"({after}-0", count=limit))
+        events = [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
+        jobs = [*dict.fromkeys(event.job for event in events)]
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in jobs:
+                pipe.hget(keys.job_key(job_id), "erased")
+            erased = {job_id for job_id, mark in zip(jobs, pipe.execute(), strict=True) if mark is not None}
         return [
             OwnersEvent(
                 int(entry.partition(b"-")[0]),
-                Event.model_validate_json(fields[b"event"]),
+                None if event.job in erased else event,
                 fields[b"operation"].decode(),
                 fields[b"private"] == b"1",
             )
-            for entry, fields in entries
+            for (entry, fields), event in zip(entries, events, strict=True)
         ]
 
     def reported_steps(self, job_id: str, after: int, limit: int) -> list[ReportedStep]:

@@ -254,8 +254,8 @@ class Job(JobDescription):
     params: Annotated[
         dict[str, Any] | None,
         Field(
-            description="As they were sent. Where one job is read; null of an erased one, and of an operation that "
-            "takes secrets or draws private noise"
+            description="As they were sent, of a plan with the seeds that were drawn. Where one job is read; "
+            "null of an erased one, and of an operation that takes secrets or draws private noise"
         ),
     ] = None
     inputs: Annotated[dict[str, InputReference] | None, Field(description="As `params`")] = None

@@ -372,3 +372,26 @@ def test_a_list_of_parameters_waits_for_a_worker_that_takes_it(tmp_path: Path, r
         assert [record and record.request.lane for record in records] == ["batch-plan", "batch"]
         assert records[0] is not None
         assert records[0].request.params == {"period": [2, 3]}
+
+
+def test_lists_of_parameters_are_limited_and_count_as_submissions(
+    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SETS", 12)
+    close = {"close": {"data": [float(day) for day in range(1, 40)]}}
+
+    def rsi(*periods: int) -> dict[str, Any]:
+        return {"operation": "rsi", "params": {"period": [*periods]}, "inputs": close}
+
+    step = {"id": "a", "operation": "rsi", "params": {"period": [2, 3, 4, 5, 6, 7, 8]}, "inputs": {"close": "close"}}
+    outputs = {"x": {"from": "a.rsi"}}
+    plan = {"operation": "plan", "params": {"steps": [step, {**step, "id": "b"}], "outputs": outputs}, "inputs": close}
+    with serve_api(operations=CATALOGUE, submissions_per_second=0.001, submission_burst=20) as api:
+        for body, count in ((rsi(*range(2, 15)), 13), (plan, 14)):
+            answer = api.http.post("/v1/jobs", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+            assert f"lists make {count} sets of parameters; one request may have 12" in answer.json()["detail"]
+        assert "lists make 14 sets" in send(api, [rsi(*range(2, 9)), rsi(*range(2, 9))]).json()["detail"]
+        assert api.http.post("/v1/jobs", json=rsi(*range(2, 12))).status_code == 202
+        answer = api.http.post("/v1/jobs", json=rsi(*range(2, 12)))
+        assert (answer.status_code, answer.json()["code"]) == (429, "rate-limited")

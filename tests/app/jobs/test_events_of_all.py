@@ -103,6 +103,20 @@ def test_of_a_private_job_neither_its_start_nor_a_fraction_of_a_second_is_told(a
     assert all("." not in event.data["at"] for event in events)
 
 
+def test_the_events_of_an_erased_job_are_told_no_more(api: Live) -> None:
+    with stream_of_all(api):
+        pass
+    with connect(api.redis_url) as redis:
+        before = redis.hget(f"{FOLLOWED}local", "number").decode()
+    erased, kept = api.submit(**unlike()), api.submit(**unlike())
+    api.http.delete(f"/v1/jobs/{erased}")
+
+    with stream_of_all(api, before) as stream:
+        assert pairs(stream.take(1)) == [(kept, "queued")]
+        api.http.post(f"/v1/jobs/{kept}/cancel")
+        assert pairs(stream.take(1)) == [(kept, "canceled")], "and no gap"
+
+
 def test_nothing_is_kept_for_a_key_that_nobody_follows(api: Live) -> None:
     api.submit(**SCALE)
     with connect(api.redis_url) as redis:

@@ -11,6 +11,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.computations import fail
 from tests.app.conftest import SCALE, Live, unlike
 from warpdesk_server.app.access.keys import create_key
+from warpdesk_server.app.kit import limits
 from warpdesk_server.workers.queue import view
 
 
@@ -40,6 +41,31 @@ def test_of_an_erased_job_and_of_a_confidential_operation_nothing_is_said(api: L
     for job_id in (erased, private):
         body = api.http.get(f"/v1/jobs/{job_id}").json()
         assert (body["params"], body["inputs"]) == (None, None)
+
+
+def test_what_a_job_read_of_datasets_is_shown_until_it_is_erased(api: Live) -> None:
+    api.http.put("/v1/datasets/prices", json={"columns": {"close": "float64"}})
+    rows = {"times": ["2026-01-05T00:00:00Z"], "assets": ["A"], "columns": {"close": [[1.0]]}}
+    assert api.http.post("/v1/datasets/prices/rows", json=rows).status_code == 200
+    part = {"dataset": "prices", "column": "close"}
+    plain = api.submit(operation="scale", params={"factor": 2.0}, inputs={"values": part})
+    private = api.submit(operation="hide", params={"count": 3}, inputs={"values": {**part, "assets": "A"}})
+
+    assert api.http.get(f"/v1/jobs/{plain}").json()["datasets"]["values"]["as_of"] == 1
+    api.http.delete(f"/v1/jobs/{plain}")
+    for job_id in (plain, private):
+        assert api.http.get(f"/v1/jobs/{job_id}").json()["datasets"] == {}
+    assert "prices" not in api.http.get("/v1/jobs").text
+    record = api.queue.get(plain)
+    assert record is not None
+    assert record.request.datasets == {}, "Redis has nothing of it either"
+    api.http.delete("/v1/datasets/prices")
+
+
+def test_more_than_redis_should_keep_of_a_request_is_refused(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECORD", 10)
+    answer = api.http.post("/v1/jobs", json=SCALE)
+    assert (answer.status_code, answer.json()["code"]) == (422, "job-too-large")
 
 
 def test_jobs_are_listed_by_state_operation_and_time(api: Live) -> None:
