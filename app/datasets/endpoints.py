@@ -129,7 +129,7 @@ async def delete(name: str, caller: Submitter, services: ServicesDep) -> Respons
     response_model=models.RowsAppended,
     responses={
         200: {"headers": durability.DOCUMENTED},
-        **errors.documented(*_CALLER, *_BODY, "unknown-dataset", "rows-differ"),
+        **errors.documented(*_CALLER, *_BODY, "unknown-dataset", "dataset-exists", "rows-differ"),
     },
     openapi_extra={"requestBody": errors.body(schemas.NewRows)},
 )
@@ -196,40 +196,34 @@ async def rows(
     as_of: Annotated[int | None, Query(ge=0, description="A version; the latest without it")] = None,
 ) -> Response:
     """A read that goes on elsewhere names the same version in `as_of`."""
+    services.submission_rate.take(caller.id)
     _require_a_name(name)
     media_type = bodies.negotiate(request, JSON, NPY)
     between = {"from": _time(first, "from"), "to": _time(end, "to")}
     wanted = schemas.DatasetInput.model_validate(
         {"dataset": name, "column": column, "assets": _names(assets), "as_of": as_of, **between}
     )
-    most = services.settings.max_array
+    in_json = services.settings.max_result_numbers if media_type == JSON else None
 
-    def found() -> tuple[slices.Slice, Any]:
-        part = slices.read(services.datasets, services.store, caller.id, wanted, most, "/query")
-        numbers = part.numbers.T
+    def found() -> tuple[int, Any]:
+        room = slices.Room(services.store, services.settings.max_array)
+        part = slices.read(services.datasets, room, caller.id, wanted, "/query", in_json)
         if media_type == JSON:
-            return part, _document(services, wanted, part)
-        info = ndarray.describe(numbers)
-        return part, ndarray.store(services.store, caller.id, numbers, info, services.settings.inline_ttl)
+            return part.version, _document(wanted, part)
+        stored = slices.stored(services.store, caller.id, part.numbers, services.settings.inline_ttl)
+        return part.version, stored
 
     with storage.refused():
-        part, content = await services.dataset_threads.run(caller.id, found)
-    headers = {_VERSION: str(part.version), "Vary": "Accept"}
+        version, content = await services.dataset_threads.run(caller.id, found)
+    headers = {_VERSION: str(version), "Vary": "Accept"}
     if media_type == JSON:
         return Response(content, 200, headers, JSON)
     headers["ETag"] = f'"{content.id}"'
     return await downloads.download(request, services.store.path(caller.id, content.id), headers, NPY)
 
 
-def _document(services: Services, wanted: schemas.DatasetInput, part: slices.Slice) -> bytes:
+def _document(wanted: schemas.DatasetInput, part: slices.Slice) -> bytes:
     """The JSON of rows that were read."""
-    most = services.settings.max_result_numbers
-    if part.numbers.size > most:
-        sentence = (
-            f"{part.numbers.size} numbers are more than the {most} that JSON may hold: send Accept: {NPY}, or narrow "
-            "the rows by from and to, or by assets"
-        )
-        raise refuse_at("array-too-large", "/query", sentence)
     return pydantic_core.to_json(
         {
             "dataset": wanted.dataset,

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from warpdesk.models import DType
+from warpdesk_server.app.arrays import ndarray
 from warpdesk_server.app.arrays.ndarray import Numbers
 from warpdesk_server.app.datasets import times
 from warpdesk_server.app.datasets.collection import Datasets
-from warpdesk_server.app.datasets.index import Index, View, gather
+from warpdesk_server.app.datasets.index import Index, View, gather, padded
 from warpdesk_server.app.datasets.schemas import TIME, DatasetInput
 from warpdesk_server.app.kit import errors, limits
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
-from warpdesk_server.kernels.array import ITEMSIZE
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.problems import Problem
-from warpdesk_server.workers.store.protocol import Store
+from warpdesk_server.workers.store.protocol import Store, StoredArray
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,41 @@ class Slice:
     version: int
 
 
-def read(datasets: Datasets, store: Store, owner: str, wanted: DatasetInput, limit: int, at: str) -> Slice:
-    """Read a part of a dataset, of at most `limit` bytes. Files are read: call it in a thread.
+@dataclass(frozen=True)
+class Part:
+    """What a job is given of a dataset."""
+
+    numbers: Numbers
+    info: ArrayInfo
+    version: int
+
+
+class Room:
+    """Memory for what one request reads of datasets, of at most `left` bytes. Beyond the first ones it is in files of
+    the store's disk, which are gone with it."""
+
+    def __init__(self, store: Store, left: int) -> None:
+        self._store, self.left, self._in_memory = store, left, limits.READ_IN_MEMORY
+        self._file = memoryview(b"")
+
+    def array(self, shape: tuple[int, ...], dtype: DType) -> Numbers:
+        """An array whose numbers are not written yet. Raises OSError if the disk has no room."""
+        size = math.prod(shape) * ITEMSIZE[dtype]
+        self.left -= size
+        if size <= self._in_memory:
+            self._in_memory -= size
+            return np.empty(shape, dtype)
+        if size > len(self._file):  # many small parts have one file
+            self._file = memoryview(self._store.scratch_memory(max(size, limits.READ_IN_MEMORY)))
+        piece, self._file = self._file[:size], self._file[padded(size) :]
+        return np.frombuffer(piece, dtype).reshape(shape)
+
+
+def read(
+    datasets: Datasets, room: Room, owner: str, wanted: DatasetInput, at: str, in_json: int | None = None
+) -> Slice:
+    """Read a part of a dataset, for which there is room, and of no more numbers than `in_json`. Files are read: call it
+    in a thread.
 
     Raises a refusal of what is wrong, at the JSON pointer `at`; a 404 for a dataset that the owner does not have.
     """
@@ -47,43 +82,70 @@ def read(datasets: Datasets, store: Store, owner: str, wanted: DatasetInput, lim
         content = log.content(view.end)
     count = len(view.assets) if places is None else len(places)
     assets = view.assets if places is None else [view.assets[place] for place in places]
+    dtype: DType = "int64" if wanted.column == TIME else view.columns[wanted.column]
+    shape = (len(view.times),) if wanted.column == TIME else (count, len(view.times))
+    _require_room(room, wanted.column, shape, dtype, at, in_json)
+    numbers = room.array(shape, dtype)
     if wanted.column == TIME:
-        return Slice(view.times, assets, view.times, version)
-    shape = count, len(view.times)
-    dtype = np.dtype(view.columns[wanted.column])
-    size = math.prod(shape) * ITEMSIZE[view.columns[wanted.column]]
-    if size > limit:
-        sentence = (
-            f"{wanted.column} of {count} assets at {len(view.times)} times is {size} bytes; the limit is {limit}: "
-            "narrow it by from and to, or by assets"
-        )
-        raise refuse_at("array-too-large", at, sentence)
-    if size <= limits.READ_IN_MEMORY:
-        numbers = np.empty(shape, dtype)
-    else:
-        numbers = np.frombuffer(store.scratch_memory(size), dtype).reshape(shape)
+        numbers[:] = view.times
+        return Slice(numbers, assets, view.times, version)
     numbers.fill(np.nan)
     gather(view, content, wanted.column, view.times, places, numbers)
     return Slice(numbers[0] if isinstance(wanted.assets, str) else numbers, assets, view.times, version)
 
 
-def as_input(datasets: Datasets, store: Store, owner: str, wanted: DatasetInput, limit: int, at: str) -> Slice:
-    """A part of a dataset as the input of a job. Raises a refusal of a 422 alone, of an empty part too."""
+def _require_room(room: Room, column: str, shape: tuple[int, ...], dtype: DType, at: str, in_json: int | None) -> None:
+    numbers, rows = math.prod(shape), shape[-1]
+    if in_json is not None and max(numbers, rows) > in_json:
+        sentence = (
+            f"{max(numbers, rows)} numbers are more than the {in_json} that JSON may hold: send Accept: "
+            "application/x-npy, or narrow the rows by from and to, or by assets"
+        )
+        raise refuse_at("array-too-large", at, sentence)
+    if (size := numbers * ITEMSIZE[dtype]) > room.left:
+        of = f"{column} of {shape[0]} assets at {rows} times" if len(shape) > 1 else f"{column} of {rows} rows"
+        sentence = f"{of} is {size} bytes; the limit is {room.left}: narrow it by from and to, or by assets"
+        raise refuse_at("array-too-large", at, sentence)
+
+
+def described(numbers: Numbers) -> ArrayInfo:
+    """The description of an array. It is looked at piece by piece, since a look at all takes memory for each number."""
+    flat = numbers.reshape(-1)
+    many = limits.READ_AT_ONCE // flat.itemsize
+    odd = [ndarray.oddities(flat[low : low + many]) for low in range(0, len(flat), many)]
+    dtype: DType = numbers.dtype.name
+    return ArrayInfo(dtype, numbers.shape, any(nan for nan, _ in odd), any(inf for _, inf in odd))
+
+
+def stored(store: Store, owner: str, numbers: Numbers, ttl: float) -> StoredArray:
+    """Write what was read to the store, as an array (time, asset). Its order is turned piece by piece."""
+    info = described(numbers)
+    shape = numbers.shape[::-1]
+    many = max(1, limits.READ_AT_ONCE // (numbers.itemsize * math.prod(shape[1:]) or 1))
+    with store.writer(owner, info.dtype, shape, ttl) as writer:
+        for low in range(0, shape[0], many):
+            writer.take(ndarray.as_bytes(numbers[..., low : low + many].T))
+            writer.flush()
+        return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
+
+
+def as_input(datasets: Datasets, room: Room, owner: str, wanted: DatasetInput, at: str) -> Part:
+    """A part of a dataset as the input of a job. Raises a refusal of a 422, of an empty part too, or a 503."""
     try:
-        found = read(datasets, store, owner, wanted, limit, at)
+        found = read(datasets, room, owner, wanted, at)
+        summary = None if len(found.times) else datasets.summary(owner, wanted.dataset)
     except Refusal as refusal:
         if refusal.code == "unknown-dataset":
             raise refuse_at("invalid-request", f"{at}/dataset", _lower(refusal.detail)) from None
         raise
-    if not len(found.times):
-        summary = datasets.summary(owner, wanted.dataset)
+    if summary is not None:
         has = "has no rows"
         if summary.first is not None and summary.last is not None:
             has = f"has rows from {times.text(summary.first)} to {times.text(summary.last)}"
         sentence = f"{wanted.dataset} {has}, and none of version {found.version} in this range"
         problem = Problem(f"{at}/from", sentence)
         raise Refusal("invalid-request", errors.sentence_of((problem,)), problem)
-    return found
+    return Part(found.numbers, described(found.numbers), found.version)
 
 
 def _places(index: Index, view: View, wanted: DatasetInput, at: str) -> list[int] | None:

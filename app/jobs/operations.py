@@ -21,7 +21,7 @@ from warpdesk_server.app.arrays.ndarray import Numbers
 from warpdesk_server.app.arrays.nested import from_nested
 from warpdesk_server.app.datasets import slices, times
 from warpdesk_server.app.datasets.schemas import DatasetInput
-from warpdesk_server.app.datasets.slices import Slice
+from warpdesk_server.app.datasets.slices import Part, Room
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit import errors, limits
@@ -132,25 +132,34 @@ class Sources:
         self._services, self._owner = services, owner
         self.find = cache(partial(services.store.find, owner))
         self.room = services.settings.max_inline_numbers
-        self._bytes_left = services.settings.max_array  # of what is read from datasets
-        self._parts: dict[str, Slice] = {}  # by the inputs that name them
+        self._memory = Room(services.store, services.settings.max_array)  # for what is read from datasets
+        self._parts: dict[str, Part] = {}  # by the inputs that name them
+        self._busy: Refusal | None = None  # what was in the way of a dataset: the request waits for one writer alone
         self._versions: dict[str, int] = {}  # of datasets that were read without a version
 
-    def part(self, wanted: DatasetInput, pointer: str) -> Slice:
+    def part(self, wanted: DatasetInput, pointer: str) -> Part:
         """A part of a dataset. All inputs of a request that name no version read the same one, whatever is appended
         meanwhile."""
         if wanted.as_of is None:
             wanted = wanted.model_copy(update={"as_of": self._versions.get(wanted.dataset)})
         key = wanted.model_dump_json()
         if key not in self._parts:
-            services = self._services
-            part = slices.as_input(services.datasets, services.store, self._owner, wanted, self._bytes_left, pointer)
-            self._bytes_left -= part.numbers.nbytes
+            part = self._read(wanted, pointer)
             for version in (wanted.as_of, part.version):
                 self._parts[wanted.model_copy(update={"as_of": version}).model_dump_json()] = part
             if wanted.as_of is None:
                 self._versions[wanted.dataset] = part.version
         return self._parts[key]
+
+    def _read(self, wanted: DatasetInput, pointer: str) -> Part:
+        if self._busy is not None:
+            raise self._busy
+        try:
+            return slices.as_input(self._services.datasets, self._memory, self._owner, wanted, pointer)
+        except Refusal as refusal:
+            if not refusal.problems:
+                self._busy = refusal
+            raise
 
 
 def check(services: Services, submission: schemas.Submission, sources: Sources) -> Checked:
@@ -164,7 +173,7 @@ def check(services: Services, submission: schemas.Submission, sources: Sources) 
     given: dict[str, str] = {}
     try:
         given = operation.given_names(submission.inputs)
-        inline, stored, infos, reads = _inputs(submission, given, sources)
+        inline, stored, infos, reads = _inputs(operation, submission, given, sources)
         _require_a_shape(operation, inline, given)
         _require_small_record(submission, reads)
         parsed = operation.validate(submission.params, infos)
@@ -373,11 +382,22 @@ def _seed(operation: Computation, given: int | None) -> int | None:
     return None
 
 
+def _input_names(operation: Computation, params: Mapping[str, Any]) -> set[str]:
+    """The names of inputs, in records, that a job with these params can have."""
+    if not isinstance(operation, Plan):
+        return {expected.name for expected in operation.inputs}
+    steps = params.get("steps")
+    sources = [step.get("inputs") for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    return {str(name) for each in sources if isinstance(each, dict) for name in each.values()}
+
+
 def _inputs(
-    submission: schemas.Submission, given: Mapping[str, str], sources: Sources
+    operation: Computation, submission: schemas.Submission, given: Mapping[str, str], sources: Sources
 ) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo], dict[str, dict[str, Any]]]:
     """The inputs of a job's submission by name: inline arrays, ids of stored arrays, the descriptions of both, and
-    what was read from datasets, which is inline from here on."""
+    what was read from datasets, which is inline from here on. An input that the operation will refuse by its name is
+    not read."""
+    names = _input_names(operation, submission.params)
     inline: dict[str, Numbers] = {}
     reads: dict[str, dict[str, Any]] = {}
     stored: dict[str, str] = {}
@@ -392,14 +412,19 @@ def _inputs(
             else:
                 stored[name], infos[name] = found.id, found.info
             continue
+        if isinstance(value, DatasetInput) and name not in names:
+            infos[name] = ArrayInfo("float64", (0,))
+            continue
         try:
             if isinstance(value, DatasetInput):
                 part = sources.part(value, pointer)
-                numbers, reads[shown] = part.numbers, _source(value, part.version)
-            else:
-                numbers = from_nested(value.data, value.dtype, f"{pointer}/data", sources.room)
-                sources.room -= numbers.size
+                inline[name], infos[name], reads[shown] = part.numbers, part.info, _source(value, part.version)
+                continue
+            numbers = from_nested(value.data, value.dtype, f"{pointer}/data", sources.room)
+            sources.room -= numbers.size
         except Refusal as refusal:
+            if not refusal.problems:  # a dataset that is being written
+                raise
             problems += refusal.problems
             continue
         inline[name], infos[name] = numbers, ndarray.describe(numbers)

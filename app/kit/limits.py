@@ -94,8 +94,10 @@ ASSETS_OF_INPUT = 1000
 # Threads that read and write datasets, half of them for one owner: writers of one dataset wait for each other.
 DATASET_THREADS = 8
 
-# Bytes of a dataset that are read into memory; more are read into a file of the store's disk.
+# Bytes that one request reads of datasets into memory; more are read into files of the store's disk. And the bytes of
+# an array that are looked at, or written in another order, at once.
 READ_IN_MEMORY = 16 << 20
+READ_AT_ONCE = 2 << 20
 
 # Bytes that may wait to be written: of .npy uploads, of rounds' vectors and of workers' results. What is more waits for
 # nothing. A piece is an object, and a caller decides how finely a body is cut: each counts as so many at the least.

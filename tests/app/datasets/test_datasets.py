@@ -14,7 +14,7 @@ from tests.app.arrays.test_uploads import NPY, NPY_WANTED, npy
 from tests.app.computations import work
 from tests.app.conftest import SCALE, Live
 from warpdesk_server.app.access.keys import Scope, create_key
-from warpdesk_server.app.datasets import times
+from warpdesk_server.app.datasets import slices, times
 from warpdesk_server.app.datasets.schemas import DatasetInput
 from warpdesk_server.app.jobs.operations import Sources
 from warpdesk_server.app.kit import limits
@@ -141,7 +141,8 @@ def test_an_append_may_name_some_assets_and_new_ones(api: Live, us: str) -> None
     assert close(api, us, as_of=1)["assets"] == ["A", "B"]
 
 
-def test_rows_come_and_go_as_arrays_too(api: Live, us: str) -> None:
+def test_rows_come_and_go_as_arrays_too(api: Live, us: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "READ_AT_ONCE", 1000)
     numbers = np.arange(1200.0).reshape(600, 2)
     at = np.arange(600) * 60_000_000_000
     ids = [api.http.put("/v1/arrays", content=npy(each), headers=NPY).json()["id"]
@@ -158,6 +159,8 @@ def test_rows_come_and_go_as_arrays_too(api: Live, us: str) -> None:
     too_many = api.http.get(f"{us}/rows", params={"column": "close"})
     assert problem(too_many)[:2] == (413, "array-too-large")
     assert "1200 numbers are more than the 500 that JSON may hold" in too_many.json()["detail"]
+    monkeypatch.setattr(slices, "gather", None)  # it is refused before it is read
+    assert problem(api.http.get(f"{us}/rows", params={"column": "close"}))[:2] == (413, "array-too-large")
 
 
 def submit(api: Live, path: str, **wanted: Any) -> httpx.Response:
@@ -205,6 +208,38 @@ def test_inputs_of_one_request_read_the_same_version_whatever_is_appended_meanwh
     both = [{**SCALE, "inputs": {"values": {"dataset": name(us), "column": each}}} for each in COLUMNS]
     batch = api.http.post("/v1/jobs/batch", json={"jobs": both}).json()["jobs"]
     assert [job["datasets"]["values"]["as_of"] for job in batch] == [2, 2]
+
+
+def test_what_a_request_reads_beyond_its_memory_is_in_one_file_of_the_store(
+    api: Live, us: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended(api, us, [1.5, None], [2.5, 20.0])
+    store, sizes = api.app.state.services.store, list[int]()
+    monkeypatch.setattr(
+        store, "scratch_memory", lambda size, made=store.scratch_memory: sizes.append(size) or made(size)
+    )
+    monkeypatch.setattr(limits, "READ_IN_MEMORY", 48)
+    sources = Sources(api.app.state.services, "local")
+    wanted = DatasetInput(dataset=name(us), column="close")
+    parts = [sources.part(wanted.model_copy(update={"end": times.LAST - each}), "") for each in range(3)]
+    parts.append(sources.part(wanted.model_copy(update={"column": "time", "assets": "A"}), ""))
+    assert [part.numbers.nbytes for part in parts] == [32, 32, 32, 16]
+    assert sizes == [48, 48]  # the second and the third; the fourth has memory
+    assert all(part.numbers.tolist()[0] == [1.5, 2.5] for part in parts[:3])
+    assert parts[3].numbers.tolist() == [times.parse(MONDAY), times.parse(TUESDAY)]
+    assert [(part.info.has_nan, part.info.has_inf) for part in parts] == [(True, False)] * 3 + [(False, False)]
+
+
+def test_an_input_that_the_operation_does_not_have_is_not_read(
+    api: Live, us: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended(api, us, [1.5, None], [2.5, 20.0])
+    monkeypatch.setattr(slices, "read", None)
+    wanted = {"dataset": name(us), "column": "close"}
+    inputs = {"values": SCALE["inputs"]["values"], "odd": wanted}
+    refused = api.http.post("/v1/jobs", json={**SCALE, "inputs": inputs})
+    assert problem(refused) == (422, "invalid-request", "/inputs/odd")
+    assert "scale has no input 'odd'" in refused.json()["detail"]
 
 
 def test_a_large_part_is_read_into_a_file_of_the_store_and_a_larger_one_is_refused(

@@ -104,12 +104,13 @@ def test_every_version_of_a_dataset_is_what_a_model_says(
                     with pytest.raises(Refusal, match="correct=true"):
                         writer.append("key_a", "us", rows, correct=correct)
             for reader, store in ((here, opened[0]), (Datasets(opened[1], 10), opened[1])):
+                room = slices.Room(store, MANY)
                 for version, (grown, names, _) in enumerate(model.versions):
                     for column in COLUMNS:
                         wanted = DatasetInput.model_validate(
                             {"dataset": "us", "column": column, "from": first, "to": end, "as_of": version}
                         )
-                        found = slices.read(reader, store, "key_a", wanted, MANY, "")
+                        found = slices.read(reader, room, "key_a", wanted, "")
                         expected = model.column(version, column, first, end)
                         assert (list(found.assets), found.times.tolist()) == (
                             names, [time for time in grown if first <= time < end]
@@ -117,6 +118,6 @@ def test_every_version_of_a_dataset_is_what_a_model_says(
                         assert same(found.numbers, expected)
                         for some, part in ((names[-1:], expected[-1:]), (names[::-2], expected[::-2])):
                             few = wanted.model_copy(update={"assets": some or None})
-                            assert same(slices.read(reader, store, "key_a", few, MANY, "").numbers, part)
+                            assert same(slices.read(reader, room, "key_a", few, "").numbers, part)
                     clock = DatasetInput(dataset="us", column=TIME, as_of=version)
-                    assert slices.read(reader, store, "key_a", clock, MANY, "").numbers.tolist() == grown
+                    assert slices.read(reader, room, "key_a", clock, "").numbers.tolist() == grown

@@ -12,7 +12,7 @@ import numpy as np
 
 from warpdesk_server.app.datasets.collection import Datasets
 from warpdesk_server.app.datasets.schemas import TIME, DatasetInput
-from warpdesk_server.app.datasets.slices import read
+from warpdesk_server.app.datasets.slices import Room, read
 from warpdesk_server.workers.store.spool import SpoolStore
 
 WRITERS, ROWS, KILLS = 10, 30, 8
@@ -78,10 +78,10 @@ def test_rows_of_ten_writers_are_there_once_although_their_processes_are_killed(
             forks.stdin.close()
 
         wanted = DatasetInput(dataset="us", column=TIME)
-        times = read(datasets, store, "key_a", wanted, 1 << 30, "").numbers
+        times = read(datasets, Room(store, 1 << 30), "key_a", wanted, "").numbers
         assert times.tolist() == sorted(row * 100 + writer for row in range(ROWS) for writer in range(WRITERS))
         for column, part in (("open", 0.25), ("close", 0.5)):
-            found = read(datasets, store, "key_a", wanted.model_copy(update={"column": column}), 1 << 30, "")
+            found = read(datasets, Room(store, 1 << 30), "key_a", wanted.model_copy(update={"column": column}), "")
             for asset, row in zip(found.assets, found.numbers, strict=True):
                 own = times % 100 == int(asset[1:])
                 assert np.array_equal(row, np.where(own, times + part, np.nan), equal_nan=True)
