@@ -38,6 +38,7 @@ class Change:
 def change(name: str, index: Index, content: mmap, rows: Rows, *, correct: bool) -> Change:
     """What these rows change. Without `correct`, raises a 409 if numbers that are there would become others, or if a
     row would come before the last one."""
+    _require_columns(name, index, rows)
     assets, new_assets = _assets(name, index, rows)
     found, is_there = rows.times, among(rows.times, index.times)
     if (total := index.rows + int((~is_there).sum())) > limits.DATASET_ROWS:
@@ -67,6 +68,12 @@ def change(name: str, index: Index, content: mmap, rows: Rows, *, correct: bool)
     sums = int((~is_there).sum()), int(differs.sum()), len(found) - kept
     if not kept and not new_assets:
         return Change(*sums, new_assets, {}, None)
+    if index.version >= limits.DATASET_VERSIONS:
+        sentence = (
+            f"{name} is at version {index.version}; the limit is {limits.DATASET_VERSIONS}, one for each append: send "
+            "several rows at once, to another dataset"
+        )
+        raise refuse_at("invalid-request", "", sentence)
     places[places < 0] = np.arange(len(index.assets), len(index.assets) + len(new_assets))
     is_whole = len(places) == len(index.assets) + len(new_assets) and bool((np.diff(places) == 1).all())
     header: dict[str, Any] = {"rows": kept}
@@ -76,6 +83,14 @@ def change(name: str, index: Index, content: mmap, rows: Rows, *, correct: bool)
         header["listed"] = len(places)
     blocks = [rows.columns[column][written] for column in index.columns]
     return Change(*sums, new_assets, header, payload(found[written], None if is_whole else places, blocks))
+
+
+def _require_columns(name: str, index: Index, rows: Rows) -> None:
+    """Refuse rows that were made for a dataset with other columns, which was deleted meanwhile."""
+    own = {column: block.dtype.name for column, block in rows.columns.items()}
+    if own != index.columns:
+        shown = ", ".join(f"{column}: {dtype}" for column, dtype in index.columns.items())
+        raise Refusal("dataset-exists", f"{name} was made again meanwhile, with the columns {shown}")
 
 
 def _assets(name: str, index: Index, rows: Rows) -> tuple[Sequence[str], list[str]]:

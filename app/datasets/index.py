@@ -6,7 +6,7 @@ rows by assets. A number is what the latest record that has its row and asset sa
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
@@ -23,6 +23,8 @@ from warpdesk_server.workers.store.record_logs import Record
 # the dataset had after it, and whether it lists them.
 _START, _ROWS, _ASSETS, _FIRST, _LAST, _TOTAL, _LISTED = range(7)
 _FIELDS = 7
+
+_COPIED_AT_ONCE = 2 << 20  # bytes of a record's numbers: the array that they go to has another order
 
 
 @dataclass(frozen=True)
@@ -133,33 +135,69 @@ def gather(
     selected = None if places is None else np.array(places, np.int64)
     rank = np.full(len(view.assets), -1)
     rank[slice(None) if selected is None else selected] = np.arange(into.shape[0])
-    firsts = np.searchsorted(wanted, view.records[:, _FIRST]).tolist()
-    for (start, rows, assets, first, _, _, listed), place in zip(view.records.tolist(), firsts, strict=True):
-        if rows == 1 and (place == len(wanted) or wanted[place] != first):
+    for start, rows, assets, first, listed, step in _stretches(view.records):
+        place = int(np.searchsorted(wanted, first)) if rows == 1 else 0
+        if not assets or (rows == 1 and (place == len(wanted) or wanted[place] != first)):
             continue
-        at = start + 8 * rows
+        own = 1 if step else rows  # rows of one record
+        at = start + 8 * own
+        target: Any = slice(0, assets)
+        chosen = None
         if listed:
             ranks = rank[np.frombuffer(content, np.int64, assets, at)]
+            chosen = np.flatnonzero(ranks >= 0)
+            target = ranks[chosen]
             at += 8 * assets
-        at += sum(padded(rows * assets * size) for size in before)
-        block = np.frombuffer(content, dtype, rows * assets, at).reshape(rows, assets)
-        target: Any = slice(0, assets)
-        if listed:
-            target, block = ranks[ranks >= 0], block[:, ranks >= 0]
         elif selected is not None:
             target = np.flatnonzero(selected < assets)
-            block = block[:, selected[target]]
+            chosen = selected[target]
+        at += sum(padded(own * assets * size) for size in before)
+        width = assets * dtype.itemsize
+        block: Numbers = np.ndarray((rows, assets), dtype, content, at, (step or width, dtype.itemsize))
         if rows == 1:
-            into[target, place] = block[0]
+            into[target, place] = block[0] if chosen is None else block[0, chosen]
             continue
-        found = np.frombuffer(content, np.int64, rows, start)
-        inside = among(found, wanted)
+        found: Numbers = np.ndarray((rows,), np.int64, content, start, (step or 8,))
+        inside = np.flatnonzero(among(found, wanted))
         columns = np.searchsorted(wanted, found[inside])
-        if len(columns) and columns[-1] - columns[0] + 1 == len(columns):
-            into[target, columns[0] : columns[-1] + 1] = block[inside].T
-        elif len(columns):
-            chosen = np.arange(assets) if isinstance(target, slice) else target
-            into[np.ix_(chosen, columns)] = block[inside].T
+        several = max(1, _COPIED_AT_ONCE // width)
+        for low in range(0, len(inside), several):
+            part = block[_selection(inside[low : low + several])]
+            if chosen is not None:
+                part = part[:, chosen]
+            to = _selection(columns[low : low + several])
+            if isinstance(to, slice):
+                into[target, to] = part.T
+            else:
+                into[np.ix_(np.arange(assets) if isinstance(target, slice) else target, to)] = part.T
+
+
+def _stretches(records: Numbers) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """What is read as one block: a record, or records of one row each that follow each other at one distance.
+
+    Each has its start, rows, assets, first time, whether it lists them, and that distance, 0 for a single record.
+    """
+    start, rows, assets, first, _, _, listed = records.T
+    # Records i and i + 1 may be of one stretch; those of a stretch have growing times, so that none replaces another.
+    alike = (rows == 1) & (listed == 0)
+    alike = alike[1:] & alike[:-1] & (assets[1:] == assets[:-1]) & (first[1:] > first[:-1])
+    steps = np.diff(start)
+    cut = np.ones(len(records), bool)
+    cut[1:] = ~alike
+    cut[2:] |= alike[:-1] & (steps[1:] != steps[:-1])
+    heads = np.flatnonzero(cut)
+    counts = np.diff(np.append(heads, len(records))).tolist()
+    for head, count in zip(heads.tolist(), counts, strict=True):
+        step = int(steps[head]) if count > 1 else 0
+        many = count if count > 1 else int(rows[head])
+        yield int(start[head]), many, int(assets[head]), int(first[head]), int(listed[head]), step
+
+
+def _selection(places: Numbers) -> Any:
+    """Places that grow, as a slice where none is left out."""
+    if int(places[-1]) - int(places[0]) + 1 == len(places):
+        return slice(int(places[0]), int(places[-1]) + 1)
+    return places
 
 
 def payload(found: Numbers, places: Numbers | None, columns: Sequence[Numbers]) -> list[bytes | memoryview]:

@@ -85,6 +85,7 @@ CSV_BYTES = 8
 DATASET_COLUMNS = 64
 DATASET_ASSETS = 10_000
 DATASET_ROWS = 1_000_000
+DATASET_VERSIONS = 200_000  # 56 bytes of memory each, and the first read after a start looks at each
 ROWS_AT_ONCE = 100_000
 ROW_BYTES_AT_ONCE = 64 << 20
 
