@@ -15,8 +15,9 @@ from warpdesk.models import DType
 from warpdesk_server.app.datasets.changes import Change, Rows, change
 from warpdesk_server.app.datasets.index import Index
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.workers.store import record_logs
 from warpdesk_server.workers.store.protocol import Store
-from warpdesk_server.workers.store.record_logs import LogExists, NoLog, RecordLog, TooManyLogs
+from warpdesk_server.workers.store.record_logs import LogBusy, LogExists, NoLog, RecordLog, TooManyLogs
 from warpdesk_server.workers.store.usage import on_disk
 
 _KEPT = 4_000_000  # rows and versions of all datasets whose index is kept in memory, 64 bytes each or fewer
@@ -88,8 +89,9 @@ class Datasets:
         for name in self._logs.names(owner):
             try:
                 yield self.summary(owner, name)
-            except Refusal:  # deleted meanwhile
-                continue
+            except Refusal as refusal:
+                if refusal.code != "unknown-dataset":  # deleted meanwhile
+                    raise
 
     def delete(self, owner: str, name: str) -> None:
         try:
@@ -102,7 +104,7 @@ class Datasets:
     @contextmanager
     def reading(self, owner: str, name: str) -> Iterator[tuple[Index, RecordLog]]:
         """A dataset's index, as it is on the disk now, and its log. Others of this process wait for the index. Raises
-        a 404."""
+        a 404, and a 503 if an append keeps it waiting for long."""
         with self._opened(self._logs.reading(owner, name), owner, name) as opened:
             yield opened
 
@@ -119,12 +121,17 @@ class Datasets:
                     self._indexes.move_to_end((owner, name))
                 with ExitStack() as held:
                     with log.shared():
-                        held.enter_context(lock)
+                        if not lock.acquire(timeout=-1 if log.is_locked else record_logs.PATIENCE):
+                            raise LogBusy(name)
+                        held.callback(lock.release)
                         index = _refreshed(kept, log)
                     yield index, log
                 self._forget()
         except NoLog:
             raise unknown(name) from None
+        except LogBusy:
+            sentence = f"Others write {name}, and have not let go of it for {record_logs.PATIENCE:g} seconds"
+            raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
 
     def _forget(self) -> None:
         """Forget the indexes that were used longest ago, while all have too many rows."""

@@ -21,6 +21,7 @@ import os
 import re
 import secrets
 import struct
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -44,6 +45,9 @@ _ALIGNED = 8
 _SUFFIX = ".log"
 _NAME = re.compile(DATASET_NAME)
 
+PATIENCE = 2.0  # seconds that a reader waits for a writer
+_waits = threading.BoundedSemaphore(64)  # readers that wait in this process, and threads of those that gave up
+
 
 class NoLog(Exception):
     """There is no record log of this name, or it was deleted meanwhile."""
@@ -59,6 +63,10 @@ class TooManyLogs(Exception):
     def __init__(self, count: int) -> None:
         super().__init__(count)
         self.count = count
+
+
+class LogBusy(Exception):
+    """A writer has held the record log for as long as a reader waits."""
 
 
 class DamagedLog(OSError):
@@ -140,6 +148,8 @@ class RecordLogs:
                     raise NoLog(name)
             yield RecordLog(self, descriptor, owner, name, is_locked=bool(flags & os.O_RDWR))
         finally:
+            if flags & os.O_RDWR:  # a mapping of the file has a descriptor too, which may live on in an error's frames
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def _begin_owner(self, owner: str, directory: Path) -> None:
@@ -188,7 +198,7 @@ class RecordLog:
 
     def __init__(self, logs: RecordLogs, descriptor: int, owner: str, name: str, *, is_locked: bool) -> None:
         self._logs, self._descriptor, self._owner, self._name = logs, descriptor, owner, name
-        self._is_locked = is_locked
+        self.is_locked = is_locked  # exclusively
 
     def identity(self) -> bytes:
         """The digest of the log's first record, which no other log has."""
@@ -235,11 +245,12 @@ class RecordLog:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the log's shared lock: nobody is in the middle of an append, whose last step may fail."""
-        if self._is_locked:
+        """Hold the log's shared lock: nobody is in the middle of an append, whose last step may fail. Raises
+        LogBusy."""
+        if self.is_locked:
             yield
             return
-        fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        _lock_shared(self._descriptor, self._name)
         try:
             yield
         finally:
@@ -270,6 +281,35 @@ class RecordLog:
             if place % _ALIGNED == 0 and _next(content, place) is not None:
                 raise DamagedLog(errno.EIO, f"the log {self._name} is damaged at byte {at} of {size}")
             place = content.find(_MAGIC, place + 1)
+
+
+def _lock_shared(descriptor: int, name: str) -> None:
+    """Take the shared lock of a file within `PATIENCE` seconds. Raises LogBusy.
+
+    A thread waits for it, since the kernel has no deadline for it, and asking again and again would come after every
+    writer that waits. The lock is of the open file: it lasts until this descriptor and its copy are closed.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        pass
+    held, copy = threading.Event(), os.dup(descriptor)
+    if not _waits.acquire(blocking=False):
+        os.close(copy)
+        raise LogBusy(name)
+
+    def wait() -> None:
+        try:
+            fcntl.flock(copy, fcntl.LOCK_SH)
+            held.set()
+        finally:
+            os.close(copy)
+            _waits.release()
+
+    threading.Thread(target=wait, name="shared-lock", daemon=True).start()
+    if not held.wait(PATIENCE):
+        raise LogBusy(name)
 
 
 def recounted(root: Path) -> dict[tuple[str, str], int]:

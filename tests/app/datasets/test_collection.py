@@ -16,6 +16,7 @@ from warpdesk_server.app.datasets.schemas import DatasetInput
 from warpdesk_server.app.datasets.slices import Room, read
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.workers.store import record_logs
 from warpdesk_server.workers.store.spool import SpoolStore
 from warpdesk_server.workers.store.usage import Quota
 
@@ -92,3 +93,26 @@ def test_a_dataset_has_a_limited_number_of_versions(datasets: Datasets, monkeypa
     with pytest.raises(Refusal, match="us is at version 2; the limit is 2, one for each append"):
         append(datasets, [3], np.ones((1, 3)))
     assert datasets.summary("key_a", "us").version == 2
+
+
+def test_a_reader_is_told_to_come_again_where_a_writer_takes_long(
+    store: SpoolStore, datasets: Datasets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_logs, "PATIENCE", 0.05)
+    append(datasets, [1], np.ones((1, 3)))
+    with store.logs.writing("key_a", "us"):
+        for _ in range(3):
+            with pytest.raises(
+                Refusal, match=r"Others write us, and have not let go of it for 0\.05 seconds"
+            ) as refusal:
+                datasets.summary("key_a", "us")
+            assert (refusal.value.code, refusal.value.headers["Retry-After"]) == ("busy", "1")
+        with pytest.raises(Refusal, match="Others write us"):
+            list(datasets.summaries("key_a"))
+    monkeypatch.setattr(record_logs, "PATIENCE", 2.0)
+    assert datasets.summary("key_a", "us").version == 1
+    append(datasets, [2], np.ones((1, 3)))  # those who gave up hold nothing
+    with datasets._opened(store.logs.writing("key_a", "us"), "key_a", "us"):
+        monkeypatch.setattr(record_logs, "PATIENCE", 0.05)
+        with pytest.raises(Refusal, match="Others write us"):
+            datasets.summary("key_a", "us")

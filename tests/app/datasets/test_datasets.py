@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from warpdesk_server.app.datasets import slices, times
 from warpdesk_server.app.datasets.schemas import DatasetInput
 from warpdesk_server.app.jobs.operations import Sources
 from warpdesk_server.app.kit import limits
+from warpdesk_server.workers.store import record_logs
 
 MONDAY, TUESDAY, WEDNESDAY = (f"2026-11-{day}T21:00:00Z" for day in (23, 24, 25))
 COLUMNS = {"close": "float64", "volume": "float32"}
@@ -240,6 +242,21 @@ def test_an_input_that_the_operation_does_not_have_is_not_read(
     refused = api.http.post("/v1/jobs", json={**SCALE, "inputs": inputs})
     assert problem(refused) == (422, "invalid-request", "/inputs/odd")
     assert "scale has no input 'odd'" in refused.json()["detail"]
+
+
+def test_a_job_whose_dataset_is_being_written_for_long_is_to_be_sent_again(
+    api: Live, us: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended(api, us, [1.5, None], [2.5, 20.0])
+    monkeypatch.setattr(record_logs, "PATIENCE", 0.2)
+    job = {**SCALE, "inputs": {"values": {"dataset": name(us), "column": "close"}}}
+    with api.app.state.services.store.logs.writing("local", name(us)):
+        began = time.monotonic()
+        batch = api.http.post("/v1/jobs/batch", json={"jobs": [job] * 10})
+        for answer in (submit(api, us), batch):
+            assert (problem(answer)[:2], answer.headers["retry-after"]) == ((503, "busy"), "1")
+        assert time.monotonic() - began < 1.5  # the jobs of a batch wait together
+    assert submit(api, us).status_code == 202
 
 
 def test_a_large_part_is_read_into_a_file_of_the_store_and_a_larger_one_is_refused(
