@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ from tests.conftest import Service
 from warpdesk import AsyncClient, Client, RequestRefused, frames, kept_labels, ta
 from warpdesk.arrays import AnyArray, as_array
 from warpdesk.frames import JobLabels
+from warpdesk_server.app.jobs.operations import describe
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -268,6 +272,19 @@ def test_an_output_has_the_labels_of_the_axes_that_its_operation_names() -> None
     assert_frame_equal(bars, pd.DataFrame([[1, 3], [2, 4]], columns=names))
     assert isinstance(shrinkage, np.ndarray)
     assert_frame_equal(equal, pd.DataFrame([[1.0, 2.0]], columns=names))
+
+
+def test_an_indicator_has_the_labels_of_its_input_and_a_list_of_parameters_none(tmp_path: Path) -> None:
+    described = describe(OPERATIONS["rsi"], Settings(home=tmp_path))
+    axes, written = {"close": described.inputs[0].axes}, described.outputs[0].axes
+    frame = table(DAYS)
+    arrays, joint = given({"close": frame}, axes)
+    assert_frame_equal(joint.labelled("rsi", arrays["close"], written), frame)
+    assert isinstance(joint.labelled("rsi", np.ones((2, 2, 3)), written), np.ndarray)  # (set, asset, time)
+    arrays, joint = given({"close": frame["A"]}, axes)
+    assert_series_equal(joint.labelled("rsi", arrays["close"], written), frame["A"])
+    sets = joint.labelled("rsi", np.ones((2, 3)), written)
+    assert_frame_equal(sets, pd.DataFrame(np.ones((3, 2)), DAYS))
 
 
 def test_a_matrix_is_sent_as_it_is_and_has_its_own_labels_on_both_sides() -> None:

@@ -81,10 +81,19 @@ class JobLabels:
 
         `written` are its axes for each rank. `names` are those of the frames of an array that holds several.
         """
-        axes = _of_output(written, array.ndim)
+        axes = self._axes(written, array.shape)
         if axes[:1] == [OUTPUT]:
             return [self._one(name, each, axes[1:]) for name, each in zip(names, array, strict=True)]
         return self._one(output, array, axes)
+
+    def _axes(self, written: Axes, shape: Sequence[int]) -> list[str]:
+        """The axes of an output of this shape: of those that fit, the ones of which most have labels; the last of
+        equals."""
+        fitting = [_of_output(axes, len(shape)) for axes in reversed(written) if _fits(axes, len(shape))]
+        return max(fitting, key=lambda axes: self._labelled(axes, shape), default=[])
+
+    def _labelled(self, axes: Sequence[str], shape: Sequence[int]) -> int:
+        return sum(self._labels(axis, length) is not None for axis, length in zip(axes, shape, strict=True))
 
     def _one(self, output: str, array: AnyArray, axes: Sequence[str]) -> Any:
         labels = [self._labels(axis, length) for axis, length in zip(axes, array.shape, strict=bool(axes))]
@@ -117,7 +126,7 @@ def axes_of(written: Axes, rank: int) -> list[str]:
 
 def is_turned(axes: Sequence[str]) -> bool:
     """Whether the frame of an array with these axes has the last of them along its rows."""
-    return axes[-1].partition(" ")[0] in _ROWS
+    return bool(axes) and axes[-1].partition(" ")[0] in _ROWS
 
 
 def read_frame(
@@ -143,7 +152,7 @@ def read_frame(
             f"{name} is a {library.name} {type(value).__name__}, and the service does not say which of its axes is the "
             "time: send an array, .to_numpy() or .to_numpy().T"
         )
-    return (numbers.T if axes and is_turned(axes) else numbers), labels
+    return (numbers.T if is_turned(axes) else numbers), labels
 
 
 def labels_of(
@@ -248,13 +257,12 @@ def _expanded(axes: Sequence[str], rank: int, rest: int) -> list[str]:
     return [f"{REST} {number}" for number in range(rest - count, rest)] + list(axes[1:])
 
 
-def _of_output(written: Axes, rank: int) -> list[str]:
-    """The axes of an output of this rank. `...` of fewer axes than in the inputs are the first ones: the last are
-    summed up."""
-    axes = next((list(axes) for axes in reversed(written) if _fits(axes, rank)), [])
+def _of_output(axes: Sequence[str], rank: int) -> list[str]:
+    """The axes of an output of this rank, with a name for each that `...` stands for. If those are fewer than in the
+    inputs, they are the first ones: the last are summed up."""
     if axes[:1] != [REST]:
-        return axes
-    return [f"{REST} {number}" for number in range(rank - len(axes) + 1)] + axes[1:]
+        return list(axes)
+    return [f"{REST} {number}" for number in range(rank - len(axes) + 1)] + list(axes[1:])
 
 
 def _plain(axis: str) -> str:
