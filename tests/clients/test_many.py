@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 
 from warpdesk import AsyncClient, Call, Client, JobFailed, JobTimeout, RequestRefused
@@ -58,6 +59,24 @@ def test_results_are_in_order_with_the_bytes_of_single_jobs_and_come_in_one_requ
             assert np.asarray(value).tobytes() == np.asarray(alone[name]).tobytes()
     assert results[-1].job.priority == "realtime"
     results[0]["rsi"][0] = 1.0  # it is the caller's
+
+
+def test_a_frame_that_jobs_read_in_several_ways_is_sent_in_each(client: Client, requests: list[str]) -> None:
+    frame, one = pd.DataFrame(CLOSE.reshape(75, 4)), pd.DataFrame(CLOSE.reshape(300, 1))
+    client.operations()
+    requests.clear()
+    _, product, square, beta = client.run_many(
+        [
+            Call("rsi", close=frame, period=3),
+            Call("matmul", a=frame, b=np.eye(4)),
+            Call("matmul", a=frame, b=frame.to_numpy().T),
+            Call("performance", returns=one, benchmark=one),
+        ]
+    )
+    assert requests.count("PUT /v1/arrays") == 4  # the frame turned and as it is, the other as a table and as a series
+    np.testing.assert_array_equal(product["product"], frame)
+    assert square["product"].shape == (75, 75)
+    assert beta.job.status is State.SUCCEEDED
 
 
 def test_a_job_that_fails_says_which_it_is_and_the_others_are_not_lost(client: Client) -> None:

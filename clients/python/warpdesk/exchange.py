@@ -281,6 +281,7 @@ class Exchange:
         arrays: dict[str, ArrayDescription | AnyArray] = {}
         parts: dict[str, dict[str, Any]] = {}  # of datasets
         labels: dict[str, FrameLabels] = {}
+        turned: set[str] = set()
         others: dict[str, Any] = {}
         for name, value in fields.items():
             entry = expected.get(name)
@@ -299,6 +300,8 @@ class Exchange:
                     continue
                 array, labels[name] = frames.read_frame(name, value, library, *kind)
                 arrays[name] = as_array(name, array, tuple(kind[0]))
+                if array.ndim == 2 and frames.is_turned(frames.axes_of(kind[2], 2)):
+                    turned.add(name)
             elif isinstance(value, Dataset):
                 parts[name] = value.as_input()
             # As `job.datasets` has it.
@@ -317,13 +320,13 @@ class Exchange:
         for name, each in arrays.items():
             if isinstance(each, ArrayDescription):
                 inputs[name] = {"array": each.id}
-            elif (before := sent.uploaded(fields[name], each)) is not None:
+            elif (before := sent.uploaded(fields[name], each, is_turned=name in turned)) is not None:
                 inputs[name] = {"array": before}
             elif sent.go_inline(fields[name], each):
                 inputs[name] = {"data": as_json(each), "dtype": each.dtype.name}
             else:
                 stored = yield from self.upload(each, deadline=deadline)
-                inputs[name] = {"array": sent.keep(fields[name], each, stored.id)}
+                inputs[name] = {"array": sent.keep(fields[name], each, stored.id, is_turned=name in turned)}
         if keep_labels and joint is not None and description is not None:
             for name, text in kept_labels.written(joint, labels, description.limits.label_bytes).items():
                 inputs[name]["labels"] = text
@@ -661,11 +664,12 @@ class _SentInputs:
     def __init__(self, calls: Sequence[Call] = (), room: int = INLINE) -> None:
         self._alone, self._room = not calls, room
         self._times = Counter(id(value) for call in calls for value in call.fields.values())
-        self._ids: dict[tuple[int, str], str] = {}
+        self._ids: dict[tuple[int, str, int, bool], str] = {}
 
-    def uploaded(self, value: Any, array: AnyArray) -> str | None:
-        """The id of the array that the caller's value was uploaded as for another job."""
-        return self._ids.get((id(value), array.dtype.name))
+    def uploaded(self, value: Any, array: AnyArray, *, is_turned: bool) -> str | None:
+        """The id of the array that the caller's value was uploaded as for another input. A frame is several arrays:
+        as it is, turned, or its only column."""
+        return self._ids.get((id(value), array.dtype.name, array.ndim, is_turned))
 
     def go_inline(self, value: Any, array: AnyArray) -> bool:
         """Whether the caller's value goes into the body."""
@@ -676,8 +680,8 @@ class _SentInputs:
         self._room -= array.size
         return True
 
-    def keep(self, value: Any, array: AnyArray, array_id: str) -> str:
-        self._ids[id(value), array.dtype.name] = array_id
+    def keep(self, value: Any, array: AnyArray, array_id: str, *, is_turned: bool) -> str:
+        self._ids[id(value), array.dtype.name, array.ndim, is_turned] = array_id
         return array_id
 
 
