@@ -1,6 +1,7 @@
 """The client on connections that fail: nothing is done twice, nothing is missed, and no one waits longer than asked."""
 
 import asyncio
+import json
 import socket
 import socketserver
 import threading
@@ -20,8 +21,10 @@ from tests.app.conftest import Live, live
 from tests.waiting import wait_until
 from warpdesk import AsyncClient, Client, Unreachable, WarpdeskError
 from warpdesk.client import JobEvent
+from warpdesk.event_reader import Reading
 from warpdesk.event_stream import EventStream, Message
-from warpdesk.exchange import TRIES
+from warpdesk.exchange import TRIES, Exchange
+from warpdesk.models import Gap
 from warpdesk_server.workers.queue.records import Claim, Held
 
 VALUES = {"factor": 2.0, "values": [1.0, 2.0]}
@@ -291,6 +294,24 @@ def test_progress_is_told_of_what_is_run_and_waited_for(api: Live) -> None:
 
     assert [result["total"] for result in results] == [6.0] * 3
     assert numbers(events) == [(1, "queued"), (2, "running"), (3, "succeeded")] * 4
+
+
+def test_who_follows_all_jobs_hears_of_events_after_a_gap_whose_numbers_are_lower() -> None:
+    reading = Reading(Exchange("http://127.0.0.1:9", None, 1.0), None, None)
+
+    def events(number: int, text: str) -> list[Any]:
+        return [*reading.take(f"id: {number}\n{text}\n\n".encode())]
+
+    def event(number: int) -> list[Any]:
+        fields = {"job": "a job", "number": 1, "event": "queued", "at": "2026-01-05T00:00:00Z", "attempt": 0}
+        return events(number, "data: " + json.dumps({**fields, "progress": None, "reason": None}))
+
+    assert (len(event(900)), len(event(900))) == (1, 0)
+    (gap,) = events(850, 'event: gap\ndata: {"event": "gap", "detail": "Events were lost"}')
+    assert isinstance(gap, Gap)
+    with reading.attempt() as request:
+        assert request.headers["Last-Event-ID"] == "850"
+    assert (len(event(851)), len(event(851)), len(event(852))) == (1, 0, 1)
 
 
 @given(st.data())

@@ -81,12 +81,12 @@ class Reading:
         """Parse one piece of the service's event stream, and return the events that it completes. Of one job there is
         no gap."""
         for message in self._stream.take(piece):
-            if (number := int(message.id)) <= self._number:
-                continue
-            self._number = number
-            if message.event == "gap":
+            number = int(message.id)
+            if message.event == "gap":  # after which numbers may be lower: a Redis that lost its last second counts on
+                self._number = number
                 yield Gap.model_validate_json(message.data)
-            else:
+            elif number > self._number:
+                self._number = number
                 self._last = JobEvent.model_validate_json(message.data)
                 yield self._last
         if self._stream.retry is not None:
