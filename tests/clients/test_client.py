@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 from examples.prices import sp500
@@ -32,6 +34,7 @@ from warpdesk import (
 )
 from warpdesk.arrays import INLINE, AnyArray, as_array
 from warpdesk.client import Job
+from warpdesk.datasets import as_time, as_times, nanoseconds_of
 from warpdesk.models import JobDescription
 
 pytestmark = pytest.mark.timeout(500)
@@ -594,3 +597,26 @@ def test_each_kind_of_refusal_has_its_exception(client: Client) -> None:
         with pytest.raises(RequestRefused) as refused:
             errors.checked(httpx.Response(status, text="the page of a proxy"))
         assert type(refused.value) is kind
+
+
+def test_times_of_frames_keep_their_nanoseconds() -> None:
+    moment, at = "2026-11-27T21:00:00.123456789", np.datetime64("2026-11-27T21:00:00.123456789").astype(int)
+    stamp = pd.Timestamp(moment, tz="UTC").tz_convert("America/New_York")
+    assert as_time(stamp) == at
+    naive = pd.DatetimeIndex([moment])
+    for times in (stamp, [stamp], pd.DatetimeIndex([stamp]), naive, naive.to_series(), pl.Series(naive.to_numpy())):
+        assert as_times(times) == [at]
+    assert as_times(pd.DatetimeIndex([stamp]).as_unit("s")) == [at // 10**9 * 10**9]
+    for text in (
+        f"{moment}Z",
+        f"{moment}z",
+        "2026-11-28 02:30:00.123456789+05:30",
+        "2026-11-27T16:00:00,123456789-0500",
+    ):
+        assert nanoseconds_of(text) == at
+    for odd in (pd.NaT, [pd.NaT], pd.DatetimeIndex([None]), pd.Timestamp(moment), pd.DatetimeIndex(["3000-01-01"])):
+        with pytest.raises(ValueError, match=r"a time is (NaT|outside)|has no time zone"):
+            as_times(odd)
+    for text in ("2026-11-27", moment, "9999-11-27T21:00Z", "27 November 2026"):
+        with pytest.raises(ValueError, match=r"is not a time with a zone|is outside"):
+            nanoseconds_of(text)

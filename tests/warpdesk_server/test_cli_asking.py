@@ -165,7 +165,7 @@ def test_a_dataset_is_made_from_csv_files_appended_read_and_computed_with(
     file.write_text(f"time,A,B\n{days[0]},1,2\n{days[1]},3,\n")
     assert ask("datasets", "create", "stocks", "--column", "close")[0] == 0
     assert "2 rows: 2 added, 0 corrected, 0 unchanged" in ask("datasets", "append", "stocks", f"close={file}")[1]
-    monkeypatch.setattr(sys, "stdin", io.StringIO(f"time,A,B\n{days[1]},3,\n{days[2]},5,6\n"))
+    standard_input(monkeypatch, f"time,A,B\n{days[1]},3,\n{days[2]},5,6\n".encode())
     assert "3 rows: 1 added, 0 corrected, 1 unchanged" in ask("datasets", "append", "stocks", "close=-")[1]
     printed = ask("datasets", "rows", "stocks", "close", "--from", days[1])[1]
     assert printed == f"time,A,B\n{days[1]},3.0,\n{days[2]},5.0,6.0\n"
@@ -176,12 +176,24 @@ def test_a_dataset_is_made_from_csv_files_appended_read_and_computed_with(
     assert "row 2: could not convert string to float: 'x'" in ask("datasets", "append", "stocks", f"close={file}")[2]
     assert ask("datasets", "delete", "stocks")[0] == 0
     assert "unknown-dataset" in ask("datasets", "show", "stocks")[2]
+    assert "time is no column of numbers" in ask("datasets", "rows", "stocks", "time")[2]
 
 
 def test_an_administrator_sees_and_pauses_the_queue_and_reads_the_audit_log(ask: Ask, closes: Path) -> None:
     assert ask("queue", "drain", "--timeout", "60")[0] == 0
     job = ask("submit", "sma", "-p", "period=2", "-i", f"close={closes}:Close", "--detach")[1].strip()
     try:
+def test_a_packed_csv_of_more_numbers_than_a_body_takes_is_appended(ask: Ask, tmp_path: Path) -> None:
+    assert ask("datasets", "create", "many", "--column", "close")[0] == 0
+    minutes = np.datetime64("2026-02-01T00:00") + np.arange(5000)
+    lines = ["time," + ",".join("ABCDEFGHIJKLMN"), *(f"{minute}Z{',1.5' * 14}" for minute in minutes)]
+    packed = tmp_path / "many.csv.gz"
+    packed.write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert "5000 rows: 5000 added" in ask("datasets", "append", "many", f"close={packed}")[1]
+    assert "expected COLUMN=FILE.csv" in ask("datasets", "append", "many", "close=prices.xlsx")[2]
+    assert ask("datasets", "delete", "many")[0] == 0
+
+
         shown = ask("queue", "show")[1]
         assert "PAUSED: no worker takes a job." in shown
         assert re.search(rf"^{job} +local +sma +batch ", shown, re.MULTILINE)

@@ -1,5 +1,6 @@
 """Datasets of the client: the reference that a job reads, rows that were read, and their times."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from warpdesk.arrays import AnyArray
 Time = str | datetime | np.datetime64 | int
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXT = re.compile(r"(\d{4}-.+?)(?:[.,](\d{1,9}))?\s?([Zz]|[+-]\d\d:?\d\d)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,12 @@ def as_time(time: Time) -> str | int:
             raise ValueError("a time is NaT")
         return int(_nanoseconds(np.asarray(time)))
     if isinstance(time, datetime):
+        if time != time:  # NaT of pandas
+            raise ValueError("a time is NaT")
         if time.utcoffset() is None:
             raise ValueError(f"{time} has no time zone: write datetime(..., tzinfo=UTC)")
+        if hasattr(time, "to_datetime64"):  # of pandas, with nanoseconds
+            return as_time(time.to_datetime64())
         return (time - _EPOCH) // timedelta(microseconds=1) * 1000
     if isinstance(time, int | np.integer) and not isinstance(time, bool):
         return int(time)
@@ -68,14 +74,35 @@ def as_time(time: Time) -> str | int:
 
 
 def as_times(times: Any) -> list[str | int]:
-    """Times of rows as the service takes them, of a list, an array or one time."""
+    """Times of rows as the service takes them, of a list, an array, an index or series of a frame, or one time."""
+    if isinstance(times, str | datetime | int | np.generic):
+        return [as_time(times)]  # type: ignore[arg-type]
+    if hasattr(times, "to_numpy"):  # of pandas, where a dtype with a zone has a unit, or of Polars
+        unit = getattr(getattr(times, "dtype", None), "unit", None)
+        times = times.to_numpy() if unit is None else times.to_numpy(f"datetime64[{unit}]")
     if isinstance(times, np.ndarray) and times.dtype.kind == "M":
         if np.isnat(times).any():
             raise ValueError("a time is NaT")
         return [int(time) for time in _nanoseconds(times).reshape(-1)]
-    if isinstance(times, str | datetime | int | np.generic):
-        return [as_time(times)]  # type: ignore[arg-type]
     return [as_time(time) for time in times]
+
+
+def nanoseconds_of(time: str | int) -> int:
+    """Nanoseconds since 1970 of a time as the service takes it. Raises ValueError for text that is no time with a
+    zone."""
+    if not isinstance(time, str):
+        return time
+    match = _TEXT.fullmatch(time)
+    try:
+        at = datetime.fromisoformat(match[1] + match[3].upper()) if match is not None else None
+    except ValueError:
+        at = None
+    if match is None or at is None:
+        raise ValueError(f"{time[:40]!r} is not a time with a zone: write 2026-11-27T21:00:00Z, or +01:00 instead of Z")
+    found = (at - _EPOCH) // timedelta(seconds=1) * 10**9 + int((match[2] or "0").ljust(9, "0"))
+    if not -(2**63) < found < 2**63:
+        raise ValueError(f"{time[:40]} is outside what nanoseconds in 64 bits hold, 1677 to 2262")
+    return found
 
 
 def _nanoseconds(times: NDArray[np.datetime64]) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ from warpdesk.calls import (
     RoundResult,
     labels_with,
 )
-from warpdesk.datasets import Dataset, DatasetRows, as_time, as_times
+from warpdesk.datasets import Dataset, DatasetRows, as_time, as_times, nanoseconds_of
 from warpdesk.errors import (
     REFUSED,
     JobFailed,
@@ -477,7 +477,7 @@ class Exchange:
             body["assets"] = list(assets)
         large = {column for column, block in blocks.items() if not fits_json(block)}
         if len(at) > INLINE:
-            stamps = np.array([_stamp(time) for time in at], np.int64)
+            stamps = np.array([nanoseconds_of(time) for time in at], np.int64)
             body["times"] = {"array": (yield from self.upload(stamps)).id}
         dtypes = (yield from self.dataset(name)).columns if large else {}
         for column, block in blocks.items():
@@ -723,13 +723,6 @@ def _rounded(column: str, block: AnyArray, dtype: str) -> AnyArray:
     if (np.isinf(rounded) & ~np.isinf(block)).any():
         raise ValueError(f"{column} has numbers that are outside {dtype}")
     return rounded
-
-
-def _stamp(time: str | int) -> int:
-    """A time as nanoseconds, for many rows, whose times are uploaded. Raises ValueError for text."""
-    if isinstance(time, str):
-        raise ValueError(f"more than {INLINE} rows need times as datetime64, datetime or nanoseconds, got {time!r}")
-    return time
 
 
 def _columns(names: Sequence[str]) -> httpx.QueryParams:

@@ -4,17 +4,20 @@ import argparse
 import csv
 import math
 import sys
-from pathlib import Path
+from array import array
 from typing import TYPE_CHECKING, TextIO
 
 from warpdesk.cli.asking import add_service, print_fields, print_json, print_table
 from warpdesk.cli.command import Subcommands
+from warpdesk.cli.inputs import read_input
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from warpdesk.client import Client
+
+_EXPECTED = "COLUMN=FILE.csv, COLUMN=FILE.csv.gz or COLUMN=- for standard input"
 
 
 def add(commands: Subcommands) -> None:
@@ -36,7 +39,9 @@ def add(commands: Subcommands) -> None:
         "other one the numbers of the asset that its header names. An empty cell is a gap.",
     )
     append.add_argument("name")
-    append.add_argument("file", nargs="+", metavar="COLUMN=FILE.csv", help="or COLUMN=- for standard input")
+    append.add_argument(
+        "file", nargs="+", metavar="COLUMN=FILE.csv", help="or COLUMN=FILE.csv.gz, or COLUMN=- for standard input"
+    )
     append.add_argument("--correct", action="store_true", help="take other numbers at times that are there")
     add_service(append, _append)
     rows = datasets.add_parser("rows", help="print rows of a column as CSV, with the times first")
@@ -85,54 +90,58 @@ def _create(client: "Client", chosen: argparse.Namespace) -> int:
 
 
 def _append(client: "Client", chosen: argparse.Namespace) -> int:
-    columns: dict[str, list[list[float | None]]] = {}
+    columns: dict[str, NDArray[np.float64]] = {}
     times: list[str] = []
     assets: list[str] = []
+    if sum(text.partition("=")[2] == "-" for text in chosen.file) > 1:
+        raise ValueError("standard input can be one column alone")
     for text in chosen.file:
         column, equals, place = text.partition("=")
-        if not equals or column in columns:
-            raise ValueError(f"{text}: expected COLUMN=FILE.csv, each column once")
-        if place == "-":
-            found = _read("standard input", sys.stdin)
-        else:
-            with Path(place).open(newline="") as file:
-                found = _read(place, file)
+        if not equals or column in columns or not (place == "-" or place.endswith((".csv", ".csv.gz"))):
+            raise ValueError(f"{text}: expected {_EXPECTED}, each column once")
+        with read_input(column, place) as given:
+            if given.file is None or not given.is_csv:
+                raise ValueError(f"{text} is no CSV")
+            with given.file.open(newline="") as file:
+                found = _read("standard input" if place == "-" else place, file)
         if columns and found[:2] != (assets, times):
             raise ValueError(f"{place} has other times or assets than the file before it")
         assets, times, columns[column] = found
-    body = {"times": times, "assets": assets, "columns": columns, "correct": chosen.correct}
-    changed = client.call("POST", f"/v1/datasets/{chosen.name}/rows", json=body)
+    change = client.append_rows(chosen.name, times, columns, assets=assets, correct=chosen.correct)
     if chosen.json:
-        print_json(changed)
+        print_json(change.model_dump(mode="json"))
     else:
         print(
-            f"version {changed['version']}, {changed['rows']} rows: {changed['added']} added, "
-            f"{changed['corrected']} corrected, {changed['unchanged']} unchanged"
+            f"version {change.version}, {change.rows} rows: {change.added} added, "
+            f"{change.corrected} corrected, {change.unchanged} unchanged"
         )
     return 0
 
 
-def _read(what: str, file: TextIO) -> tuple[list[str], list[str], list[list[float | None]]]:
+def _read(what: str, file: TextIO) -> "tuple[list[str], list[str], NDArray[np.float64]]":
     """The assets, times and numbers of a CSV file. Raises ValueError for a cell that is no number."""
+    import numpy as np
+
     rows = csv.reader(file)
     header = next(rows, [])
     if len(header) < 2:
         raise ValueError(f"{what}: the first row names a column of times and at least one asset")
     times: list[str] = []
-    numbers: list[list[float | None]] = []
+    numbers = array("d")  # eight bytes each: a file may have millions
     for at, row in enumerate(rows, 2):
         if len(row) != len(header):
             raise ValueError(f"{what}: row {at} has {len(row)} cells, row 1 has {len(header)}")
         times.append(row[0])
         try:
-            values = [float(cell) if cell.strip() else math.nan for cell in row[1:]]
+            numbers.extend(float(cell) if cell.strip() else math.nan for cell in row[1:])
         except ValueError as error:
             raise ValueError(f"{what}: row {at}: {error}") from None
-        numbers.append([None if math.isnan(value) else value for value in values])
-    return header[1:], times, numbers
+    return header[1:], times, np.array(numbers).reshape(len(times), len(header) - 1)
 
 
 def _rows(client: "Client", chosen: argparse.Namespace) -> int:
+    if chosen.column == "time":
+        raise ValueError("time is no column of numbers: the rows of every other column have their times first")
     found = client.read_rows(chosen.name, chosen.column, start=chosen.start, stop=chosen.stop, as_of=chosen.as_of)
     if chosen.json:
         from warpdesk.arrays import as_json
