@@ -1,5 +1,6 @@
 """The commands that ask a service: lists, jobs, arrays, budgets, the queue, inputs and outputs as files."""
 
+import argparse
 import gzip
 import io
 import itertools
@@ -9,6 +10,8 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from tests.app.conftest import live
 from tests.conftest import Service, wait_until_ready
 from tests.waiting import wait_until
 from warpdesk import Client, JobEvent
+from warpdesk.cli import queue
 from warpdesk.cli.main import main
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue.jobs import connect
@@ -172,17 +176,13 @@ def test_a_dataset_is_made_from_csv_files_appended_read_and_computed_with(
     assert re.search(r"^stocks +close +2 +3 +2026-01-07T", ask("datasets", "list")[1], re.MULTILINE)
     answer = ask("submit", "sma", "-p", "period=2", "-i", "close=dataset:stocks/close", "--json")[1]
     assert json.loads(answer)["outputs"]["sma"][0] == [None, 2.0, 4.0]
+    assert "time is no column of numbers" in ask("datasets", "rows", "stocks", "time")[2]
     file.write_text(f"time,A\n{days[0]},x\n")
     assert "row 2: could not convert string to float: 'x'" in ask("datasets", "append", "stocks", f"close={file}")[2]
     assert ask("datasets", "delete", "stocks")[0] == 0
     assert "unknown-dataset" in ask("datasets", "show", "stocks")[2]
-    assert "time is no column of numbers" in ask("datasets", "rows", "stocks", "time")[2]
 
 
-def test_an_administrator_sees_and_pauses_the_queue_and_reads_the_audit_log(ask: Ask, closes: Path) -> None:
-    assert ask("queue", "drain", "--timeout", "60")[0] == 0
-    job = ask("submit", "sma", "-p", "period=2", "-i", f"close={closes}:Close", "--detach")[1].strip()
-    try:
 def test_a_packed_csv_of_more_numbers_than_a_body_takes_is_appended(ask: Ask, tmp_path: Path) -> None:
     assert ask("datasets", "create", "many", "--column", "close")[0] == 0
     minutes = np.datetime64("2026-02-01T00:00") + np.arange(5000)
@@ -194,6 +194,10 @@ def test_a_packed_csv_of_more_numbers_than_a_body_takes_is_appended(ask: Ask, tm
     assert ask("datasets", "delete", "many")[0] == 0
 
 
+def test_an_administrator_sees_and_pauses_the_queue_and_reads_the_audit_log(ask: Ask, closes: Path) -> None:
+    assert ask("queue", "drain", "--timeout", "60")[0] == 0
+    job = ask("submit", "sma", "-p", "period=2", "-i", f"close={closes}:Close", "--detach")[1].strip()
+    try:
         shown = ask("queue", "show")[1]
         assert "PAUSED: no worker takes a job." in shown
         assert re.search(rf"^{job} +local +sma +batch ", shown, re.MULTILINE)
@@ -203,6 +207,23 @@ def test_a_packed_csv_of_more_numbers_than_a_body_takes_is_appended(ask: Ask, tm
     assert ask("queue", "dead-letters")[0] == 0
     lines = ask("audit", "--limit", "10")[1]
     assert re.search(r"POST /v1/queue/pause +succeeded", lines)
+
+
+def test_a_drain_looks_less_and_less_often_until_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses, state = [0.0], list[float](), {"lanes": [{"running": 1}]}
+
+    class Queue:
+        def call(self, *_: str) -> Any:
+            return state
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(queue, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    assert queue._drain(Queue(), argparse.Namespace(timeout=200.0)) == 1  # type: ignore[arg-type]
+    assert (pauses[0], max(pauses), sum(pauses)) == (1.0, 30.0, 200.0)
+    assert pauses[:-1] == sorted(pauses[:-1])
 
 
 def test_budgets_are_listed_shown_and_verified(ask: Ask, service: Service) -> None:

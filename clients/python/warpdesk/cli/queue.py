@@ -1,6 +1,7 @@
 """`warpdesk queue` and `warpdesk audit`: an administrator's view of all keys' jobs, the pause, and the audit log."""
 
 import argparse
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from warpdesk.cli.command import Subcommands
 if TYPE_CHECKING:
     from warpdesk.client import Client
 
-_LOOK_SECONDS = 1.0
+# Seconds between two looks at the queue: each is a line of the audit log, and some jobs run for hours.
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 
 def add(commands: Subcommands) -> None:
@@ -69,11 +71,14 @@ def _change(action: str) -> Any:
 
 def _drain(client: "Client", chosen: argparse.Namespace) -> int:
     began, state = time.monotonic(), client.call("POST", "/v1/queue/pause")
+    pause = _FIRST_PAUSE
     while running := sum(lane["running"] for lane in state["lanes"]):
-        if chosen.timeout is not None and time.monotonic() - began > chosen.timeout:
+        left = math.inf if chosen.timeout is None else began + chosen.timeout - time.monotonic()
+        if left <= 0:
             print(f"warpdesk: {running} jobs still run; the queue stays paused", file=sys.stderr)
             return 1
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(min(pause, left))
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
         state = client.call("GET", "/v1/queue")
     return _print(state, chosen)
 
