@@ -1,6 +1,7 @@
 """Several jobs in one call of the client: results in order, with the bytes that each job has by itself."""
 
 import asyncio
+import time
 from typing import Any
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 
 from warpdesk import AsyncClient, Call, Client, JobFailed, JobTimeout, RequestRefused
 from warpdesk.client import Job
-from warpdesk.models import State
+from warpdesk.exchange import LONGEST_PAUSE, LONGEST_SILENCE, LONGEST_WAIT, PAUSE, Exchange
+from warpdesk.models import JobDescription, State
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -143,6 +145,31 @@ def test_an_asynchronous_client_does_alike(client: Client) -> None:
             return [(await jobs[0].result())["sum"], *(result["sum"] for result in results)]
 
     assert asyncio.run(several()) == [1.0, 2.0, 3.0]
+
+
+def test_a_service_that_does_not_wait_is_asked_again_when_it_says() -> None:
+    required = [name for name, field in JobDescription.model_fields.items() if field.is_required()]
+    texts = {"id": "a job", "operation": "sum", "status": "queued", "backend": "auto", "priority": "batch"}
+    links = dict.fromkeys(("self", "result", "events", "cancel"), "")
+    numbers = {"attempt": 0, "erased": False, "submitted_at": "2026-01-05T00:00:00Z"}
+    job = {**dict.fromkeys(required), **texts, **numbers, "links": links}
+
+    def pauses(progress: Any, timeout: float | None, *retry_after: str) -> list[float]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        steps = Exchange("http://127.0.0.1:9", None, 1.0).run_many([Call("sum", x=[1.0])], "key", deadline, progress)
+        request, found = next(steps), []
+        while request.method == "GET":
+            request = steps.send(httpx.Response(200, json={"operations": []}))
+        for seconds in retry_after:
+            headers = {"Retry-After": seconds} if seconds else {}
+            request = steps.send(httpx.Response(202, json={"jobs": [job]}, headers=headers))
+            found.append(request.extensions[PAUSE])
+        steps.close()
+        return found
+
+    assert pauses(None, None, "4", "64", "") == [4, LONGEST_WAIT, LONGEST_PAUSE]
+    assert pauses(lambda *_: None, None, "1", "64") == [1, LONGEST_SILENCE]
+    assert pauses(None, 9.0, "64") == [pytest.approx(9.0, abs=3)]
 
 
 def test_a_lost_answer_makes_no_second_jobs(client: Client) -> None:

@@ -220,7 +220,7 @@ class Exchange:
             "longest": LONGEST_WAIT if progress is None else LONGEST_SILENCE,
             "deadline": deadline,
         }
-        jobs = (yield from self._read(JobBundle, "POST", BUNDLE, **content, wait=True)).jobs
+        jobs, delay = yield from self._waited(content)
         pause = FIRST_PAUSE
         while True:
             unfinished = [job for job in jobs if not job.status.final]
@@ -232,7 +232,7 @@ class Exchange:
             if left <= 0:
                 raise JobTimeout(unfinished[0], unfinished[0].status, unfinished)
             if _whole_seconds(left):
-                jobs = (yield from self._read(JobBundle, "POST", BUNDLE, **content, wait=True)).jobs
+                jobs, delay = yield from self._waited(content, min(delay, left))
             else:
                 # A wait of none brings results, if all have ended.
                 given = {**content, "prefer": "wait=0, arrays=base64", "pause": min(pause, left)}
@@ -245,6 +245,21 @@ class Exchange:
             except JobFailed as error:
                 results.append(JobFailed(error.code, error.detail, job, place))
         return results
+
+    def _waited(self, content: Mapping[str, Any], pause: float = 0.0) -> Steps[tuple[Sequence[Job], float]]:
+        """Send the request of several jobs, which waits for all of them; returns the jobs, and the seconds after which
+        it should be sent again.
+
+        They are 0 unless the service answered before its time: it does not wait where the key has all its waits.
+        """
+        longest = content["longest"]
+        seconds = min(longest, _whole_seconds(_seconds_left(content["deadline"]) - pause))
+        began = time.monotonic() + pause
+        response = yield from self.ask("POST", BUNDLE, **content, wait=True, pause=pause)
+        jobs = JobBundle.model_validate_json(response.content).jobs
+        if time.monotonic() - began >= seconds - SLACK or all(job.status.final for job in jobs):
+            return jobs, 0.0
+        return jobs, min(_seconds(response) or LONGEST_PAUSE, longest)
 
     def _bundle(
         self, calls: Sequence[Call], deadline: float | None, *, keep_labels: bool = False
@@ -281,7 +296,7 @@ class Exchange:
         arrays: dict[str, ArrayDescription | AnyArray] = {}
         parts: dict[str, dict[str, Any]] = {}  # of datasets
         labels: dict[str, FrameLabels] = {}
-        turned: set[str] = set()
+        turned_inputs: set[str] = set()
         others: dict[str, Any] = {}
         for name, value in fields.items():
             entry = expected.get(name)
@@ -301,7 +316,7 @@ class Exchange:
                 array, labels[name] = frames.read_frame(name, value, library, *kind)
                 arrays[name] = as_array(name, array, tuple(kind[0]))
                 if array.ndim == 2 and frames.is_turned(frames.axes_of(kind[2], 2)):
-                    turned.add(name)
+                    turned_inputs.add(name)
             elif isinstance(value, Dataset):
                 parts[name] = value.as_input()
             # As `job.datasets` has it.
@@ -320,13 +335,13 @@ class Exchange:
         for name, each in arrays.items():
             if isinstance(each, ArrayDescription):
                 inputs[name] = {"array": each.id}
-            elif (before := sent.uploaded(fields[name], each, is_turned=name in turned)) is not None:
+            elif (before := sent.uploaded(fields[name], each, is_turned=name in turned_inputs)) is not None:
                 inputs[name] = {"array": before}
             elif sent.go_inline(fields[name], each):
                 inputs[name] = {"data": as_json(each), "dtype": each.dtype.name}
             else:
                 stored = yield from self.upload(each, deadline=deadline)
-                inputs[name] = {"array": sent.keep(fields[name], each, stored.id, is_turned=name in turned)}
+                inputs[name] = {"array": sent.keep(fields[name], each, stored.id, is_turned=name in turned_inputs)}
         if keep_labels and joint is not None and description is not None:
             for name, text in kept_labels.written(joint, labels, description.limits.label_bytes).items():
                 inputs[name]["labels"] = text
@@ -583,7 +598,7 @@ class Exchange:
         until = deadline
         tries = 0
         while True:
-            seconds = min(longest, _whole_seconds(_seconds_left(deadline))) if wait else 0
+            seconds = min(longest, _whole_seconds(_seconds_left(deadline) - pause)) if wait else 0
             request = self.request(method, path, headers or {}, self.timeout + seconds, json=json, stream=stream)
             if preferred := ", ".join([*([f"wait={seconds}"] if seconds else []), *([prefer] if prefer else [])]):
                 request.headers["Prefer"] = preferred
@@ -690,9 +705,14 @@ def _key(chosen: str | None) -> dict[str, str]:
 
 
 def retry_after(response: httpx.Response) -> float | None:
+    """The seconds after which the client should send a request again that the service refused for now."""
+    return _seconds(response) if response.status_code in TRY_LATER else None
+
+
+def _seconds(response: httpx.Response) -> float | None:
     """The seconds that the service asks the client to wait, from a response's `Retry-After` header."""
     seconds = response.headers.get("Retry-After", "")
-    return float(seconds) if response.status_code in TRY_LATER and seconds.isascii() and seconds.isdigit() else None
+    return float(seconds) if seconds.isascii() and seconds.isdigit() else None
 
 
 def _address(url: str) -> str:

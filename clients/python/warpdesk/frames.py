@@ -90,9 +90,9 @@ class JobLabels:
         """The axes of an output of this shape: of those that fit, the ones of which most have labels; the last of
         equals."""
         fitting = [_of_output(axes, len(shape)) for axes in reversed(written) if _fits(axes, len(shape))]
-        return max(fitting, key=lambda axes: self._labelled(axes, shape), default=[])
+        return max(fitting, key=lambda axes: self._label_count(axes, shape), default=[])
 
-    def _labelled(self, axes: Sequence[str], shape: Sequence[int]) -> int:
+    def _label_count(self, axes: Sequence[str], shape: Sequence[int]) -> int:
         return sum(self._labels(axis, length) is not None for axis, length in zip(axes, shape, strict=True))
 
     def _one(self, output: str, array: AnyArray, axes: Sequence[str]) -> Any:
