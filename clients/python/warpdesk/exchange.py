@@ -82,6 +82,7 @@ LONGEST_SILENCE = 2  # seconds between two calls of `progress` for several jobs
 SLACK = 0.1  # seconds a wait may go on beyond its timeout: the service counts whole ones
 FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is left; doubles each time
 LONGEST_PAUSE = 1.0  # seconds between questions to which the service gives no answer before its time
+LONGEST_DELAY = 8  # seconds between questions to a service that does not wait: when jobs will be done it only guesses
 PAUSE = "pause"
 BUNDLE = "/v1/jobs/batch"
 TINY = 32  # numbers: below, an array that several jobs read goes into the body of each
@@ -259,7 +260,7 @@ class Exchange:
         jobs = JobBundle.model_validate_json(response.content).jobs
         if time.monotonic() - began >= seconds - SLACK or all(job.status.final for job in jobs):
             return jobs, 0.0
-        return jobs, min(_seconds(response) or LONGEST_PAUSE, longest)
+        return jobs, min(_seconds(response) or LONGEST_PAUSE, LONGEST_DELAY, longest)
 
     def _bundle(
         self, calls: Sequence[Call], deadline: float | None, *, keep_labels: bool = False
