@@ -69,7 +69,7 @@ def test_operations_are_listed_searched_and_explained(ask: Ask) -> None:
         "cross_zscore",
     }
     explained = ask("operations", "rsi")[1]
-    assert re.search(r"^-p period +integer +required", explained, re.MULTILINE)
+    assert re.search(r"^-p period +integer\|array +required", explained, re.MULTILINE)
     assert re.search(r"^-i close +float64/float32 +required", explained, re.MULTILINE)
     assert "warpdesk submit rsi -p period=14 -i close=FILE.csv:COLUMN" in explained
     assert json.loads(ask("operations", "rsi", "--json")[1])["name"] == "rsi"
