@@ -73,6 +73,7 @@ def test_operations_are_listed_searched_and_explained(ask: Ask) -> None:
     assert re.search(r"^-i close +float64/float32 +required", explained, re.MULTILINE)
     assert "warpdesk submit rsi -p period=14 -i close=FILE.csv:COLUMN" in explained
     assert json.loads(ask("operations", "rsi", "--json")[1])["name"] == "rsi"
+    assert "there is no operation 'rsii'; near are rsi" in ask("operations", "rsii")[2]
     assert ask("operations", "nonsense")[::2] == (
         1,
         f"warpdesk: there is no operation 'nonsense'; `warpdesk operations` lists all {len(listed.splitlines()) - 1}\n",

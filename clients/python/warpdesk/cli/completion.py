@@ -1,6 +1,7 @@
 """`warpdesk completion`: what a shell needs to complete commands and options."""
 
 import argparse
+import sys
 
 from warpdesk.cli.command import Subcommands, fail
 
@@ -22,7 +23,7 @@ def _completion(parser: argparse.ArgumentParser, shell: str) -> int:
     try:
         import shtab
     except ModuleNotFoundError:
-        fail("completion needs shtab: pip install 'warpdesk[completion]'")
+        fail(f"completion needs shtab: {sys.executable} -m pip install shtab")
         return 2
     print(shtab.complete(parser, shell))
     return 0

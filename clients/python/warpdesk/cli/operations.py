@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from warpdesk.cli.asking import add_service, print_json, print_table
@@ -25,7 +26,9 @@ def _operations(client: "Client", chosen: argparse.Namespace) -> int:
         return _describe(found[chosen.name], as_json=chosen.json)
     named = [each for name, each in found.items() if chosen.name is None or chosen.name in name]
     if not named:
-        return fail(f"there is no operation {chosen.name!r}; `warpdesk operations` lists all {len(found)}")
+        near = get_close_matches(chosen.name, found)
+        hint = f"near are {', '.join(near)}; " if near else ""
+        return fail(f"there is no operation {chosen.name!r}; {hint}`warpdesk operations` lists all {len(found)}")
     if chosen.json:
         print_json([each.model_dump(mode="json") for each in named])
     else:
