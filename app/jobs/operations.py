@@ -129,7 +129,7 @@ class Sources:
     and the room that inline numbers still have."""
 
     def __init__(self, services: Services, owner: str) -> None:
-        self._services, self._owner = services, owner
+        self._services, self.owner = services, owner
         self.find = cache(partial(services.store.find, owner))
         self.room = services.settings.max_inline_numbers
         self._memory = Room(services.store, services.settings.max_array)  # for what is read from datasets
@@ -155,7 +155,7 @@ class Sources:
         if self._busy is not None:
             raise self._busy
         try:
-            return slices.as_input(self._services.datasets, self._memory, self._owner, wanted, pointer)
+            return slices.as_input(self._services.datasets, self._memory, self.owner, wanted, pointer)
         except Refusal as refusal:
             if not refusal.problems:
                 self._busy = refusal

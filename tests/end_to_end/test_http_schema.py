@@ -201,7 +201,7 @@ home = Path(tempfile.mkdtemp())
 desk = types.SimpleNamespace(operations=CATALOGUE, settings=Settings(home=home), store=SpoolStore(home / "store"))
 for operation in CATALOGUE.values():
     submission = operations.submission(operations.example(operation))
-    operations.keep_inputs(desk, "someone", operations.check(desk, "someone", submission))
+    operations.keep_inputs(desk, "someone", operations.check(desk, submission, operations.Sources(desk, "someone")))
 print(json.dumps([name for name in ("numba", "llvmlite", "cupy", "torch") if name in sys.modules]))
 """
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)

@@ -363,7 +363,8 @@ def test_an_answer_with_noise_waits_for_the_tick_and_no_other_does(
 ) -> None:
     here, there = Pipe()
     answering = object.__new__(child._Child)  # as one that has warmed up on the CPU
-    answering._pipe, answering._store, answering._operations = there, desk.store, PAID
+    answering._pipe, answering._store = there, desk.store
+    answering._operations = answering._computed = PAID
     answering._device, answering._found, answering._costs = None, without_gpu("not needed"), None
     answering._cluster = None
     answering._untried = {}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from warpdesk.client import Client
 
 # Seconds between two looks at the queue: each is a line of the audit log, and some jobs run for hours.
+_HEARD_SECONDS = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 
@@ -72,7 +73,8 @@ def _change(action: str) -> Any:
 def _drain(client: "Client", chosen: argparse.Namespace) -> int:
     began, state = time.monotonic(), client.call("POST", "/v1/queue/pause")
     pause = _FIRST_PAUSE
-    while running := sum(lane["running"] for lane in state["lanes"]):
+    # Workers hear of a pause within a second: what they took until then runs too.
+    while (running := sum(lane["running"] for lane in state["lanes"])) or time.monotonic() - began < _HEARD_SECONDS:
         left = math.inf if chosen.timeout is None else began + chosen.timeout - time.monotonic()
         if left <= 0:
             print(f"warpdesk: {running} jobs still run; the queue stays paused", file=sys.stderr)
