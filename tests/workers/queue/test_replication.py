@@ -99,7 +99,7 @@ def test_a_redis_that_cannot_confirm_is_told_by_what_it_lacks(
 UNCONFIRMED = {
     "allow", "busy", "checked", "count", "count_left", "position", "processes", "progress", "queues", "renew", "report",
     "reported", "sign_older", "time", "unregister", "in_use", "length", "waiting_by_owner", "waiting_long_work",
-    "paused", "waiting_tasks", "workers", "mean_launches", "counted", "reported_steps",
+    "paused", "oldest", "suspended", "waiting_tasks", "workers", "mean_launches", "counted", "reported_steps",
 }  # fmt: skip
 
 
