@@ -175,7 +175,9 @@ class _WithoutBudgets(Registered):
 
 def _timed_as(route: str) -> str:
     """The `route` label in the metric of request durations: the steps of a round share one, and so do the routes of
-    workers."""
+    workers, and those of administrators that ask for the whole service."""
+    if route.startswith(("/v1/queue", "/v1/keys", "/v1/audit")):
+        return "administration"
     for together in ("/v1/secagg/rounds/{round_id}/", "/v1/worker/"):
         if route.startswith(together):
             return f"{together}*"
