@@ -4,8 +4,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from warpdesk.cli.asking import add_service, pages, print_fields, print_json, print_table, since
-from warpdesk.cli.command import Subcommands, fail
+from warpdesk.cli.asking import Command, add_service, pages, print_fields, print_json, print_table, since
+from warpdesk.cli.command import Subcommands
 from warpdesk.cli.output import add_output, show
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _result(client: "Client", chosen: argparse.Namespace) -> int:
     return show(client.result(chosen.job, chosen.timeout), chosen)
 
 
-def _move(action: str) -> "Any":
+def _move(action: str) -> Command:
     def run(client: "Client", chosen: argparse.Namespace) -> int:
         found = [client.call("POST", f"/v1/jobs/{job}/{action}") for job in chosen.job]
         if chosen.json:
@@ -134,4 +134,4 @@ def _move(action: str) -> "Any":
 def _erase(client: "Client", chosen: argparse.Namespace) -> int:
     for job in chosen.job:
         client.delete(job)
-    return 0 if chosen.job else fail("name a job")
+    return 0

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from warpdesk.cli.asking import add_service, pages, print_json, print_table, since
+from warpdesk.cli.asking import Command, add_service, pages, print_json, print_table, since
 from warpdesk.cli.command import Subcommands
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _print(state: dict[str, Any], chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _change(action: str) -> Any:
+def _change(action: str) -> Command:
     return lambda client, chosen: _print(client.call("POST", f"/v1/queue/{action}"), chosen)
 
 
